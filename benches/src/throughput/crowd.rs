@@ -18,10 +18,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::deployment::PROXY_PORT;
 use ropewalk_netlab::namespace::Namespace;
-use ropewalk_netlab::pair::link_config;
-use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
-use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
+use ropewalk_netlab::pair::{client_config, link_config};
+use ropewalk_proto::client::{Client, LinkKey};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
@@ -29,7 +28,7 @@ use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::header::{kind_of, steering_index};
-use ropewalk_settings::{Keepalive, PresharedKey, PublicKey};
+use ropewalk_settings::{Keepalive, PublicKey};
 
 use super::network::{PROXY, interface};
 
@@ -163,15 +162,7 @@ impl Members {
             wall_clock.as_secs() ^ u64::from(wall_clock.subsec_nanos()) << 32,
         );
         let member = |(number, secret): (usize, StaticSecret)| {
-            let config = ClientConfig {
-                tunnel: TunnelConfig::default(),
-                secret,
-                proxy,
-                psk: PresharedKey::NONE,
-                invitation: None,
-                ciphers: CipherSet::offered(Capabilities { aes: true }),
-                wall_clock,
-            };
+            let config = client_config(secret, proxy, wall_clock);
             let client = Client::new(Instant::ZERO, config, rng.random());
             Member { client, socket: number % SOCKETS, timer: None, index: None }
         };

@@ -191,6 +191,8 @@ fn left_out(hider: &Hider) -> Vec<String> {
         "Of the config, comments, and all that is no known setting.",
         "Hardware addresses (`<mac-1>`), names of home folders, and what is behind the host in an address of the web.",
         "Names of a proxy's clients (`<client-1>`), and of the devices behind a client (`<device-1>`).",
+        "What `routes` and `exclude` choose beyond prefixes and numbers of users: `app:<app-1>`, `cgroup:<cgroup-1>`, \
+         `unit:<unit-1>`, `user:<user-1>`, and domains as hosts: `domain:<host-1>`.",
         "What flows carry, and their addresses: flows are counted only.",
         "What is equal has the same number everywhere. Names that stand in sentences of other programs are found by their looks: \
          read it through.",

@@ -8,14 +8,16 @@ use std::thread;
 
 use ropewalk_control::api::{
     ApiError, DeviceStatus, DevicesReport, DhcpState, ErrorCode, LanStatus, Request, Response,
-    StatusReport,
+    RuleStatus, StatusReport,
 };
 use ropewalk_control::invitation::Invitation;
 use ropewalk_control::server::{Access, Options, Server};
 use ropewalk_netlab::namespace::{Namespace, next_number};
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::process::bound_to_parent;
-use ropewalk_settings::{HostPort, InvitationToken, PresharedKey, PrivateKey, PublicKey};
+use ropewalk_settings::{
+    HostPort, InvitationToken, PresharedKey, PrivateKey, PublicKey, Selector, Side, Text as _,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -30,6 +32,13 @@ const HOST: &str = "vps.secret-name.example";
 const V4: &str = "198.51.100.77";
 const V6: &str = "2001:db8:77::1:2";
 const MAC: &str = "00:1b:21:12:34:56";
+const DOMAIN: &str = "bank-of-anna.example";
+const APP: &str = "chat-of-anna";
+const UNIT: &str = "backup-of-anna.service";
+const USER: &str = "anna-herself";
+const CGROUP: &str = "system.slice/shop-of-anna.service";
+/// The number of a rule, of which its entry could be guessed.
+const RULE: &str = "0a1f";
 const PEM: &str = "MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF";
 
 #[test]
@@ -44,7 +53,7 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
                 let (text, shows) = (stdout(&made), more.contains(&"--show-addresses"));
                 for (what, secret) in &planted.secrets {
-                    let is_address = ["host", "v4", "v6"].contains(what);
+                    let is_address = ["host", "v4", "v6", "domain"].contains(what);
                     if !(shows && is_address) {
                         assert!(!text.contains(secret), "{role} {more:?}: {what} in {text}");
                         assert!(!stderr(&made).contains(secret), "{role}: {what}");
@@ -53,15 +62,22 @@ fn no_secret_is_in_a_report_wherever_it_was() {
                 for stands_in in ["<key-1>", "<invitation>", "<mac-1>", "<pem>"] {
                     assert!(text.contains(stands_in), "{role} {more:?}: {stands_in} in {text}");
                 }
+                // What stands for what is told at the head of a report.
+                let told = ["`domain:<host-1>`", "`<host-1>`", "`<v4-1>`", "`<v6-1>`"];
+                let body = told.iter().fold(text.clone(), |text, told| text.replace(told, ""));
                 for stands_in in ["<v4-1>", "<v6-1>", "<host-1>"] {
-                    let is_there = text.replace(&format!("`{stands_in}`"), "").contains(stands_in);
+                    let is_there = body.contains(stands_in);
                     assert_eq!(is_there, !shows, "{role} {more:?}: {stands_in} in {text}");
                 }
                 if role == "proxy" {
                     assert!(text.contains("<client-2>"), "{text}");
-                } else {
-                    assert!(text.contains("<device-2>"), "{text}");
-                    assert!(text.contains("1 devices, of which 1 say a name"), "{text}");
+                    continue;
+                }
+                assert!(text.contains("<device-2>"), "{text}");
+                assert!(text.contains("1 devices, of which 1 say a name"), "{text}");
+                for stands_in in ["app:<app-", "unit:<unit-", "user:<user-", "cgroup:<cgroup-"] {
+                    let is_there = text.matches(stands_in).count() > 1;
+                    assert!(is_there, "{more:?}: {stands_in} in {text}");
                 }
             }
         }
@@ -214,8 +230,10 @@ impl Planted {
                 "private_key_file = \"own.key\"\nstate_dir = {state:?}\npassword = \"{PASSWORD}\"\n# {PASSWORD}\n\
                  [proxy]\naddress = \"{HOST}:51900\"\npublic_key = \"{public}\"\npreshared_key_file = \"own.psk\"\n\
                  invitation_file = \"own.invitation\"\n[[link]]\ninterface = \"{wrong_place}\"\n\
-                 name = \"{invitation}\"\n[share]\ninterfaces = [\"lan0\"]\n[[share.limit]]\ndevice = \"{NAME}\"\n\
-                 down = \"5 Mbit/s\"\n[[share.limit]]\ndevice = \"{MAC}\"\nup = \"5 Mbit/s\"\n"
+                 name = \"{invitation}\"\n[tun]\nroutes = [\"0.0.0.0/0\", \"app:{APP}\"]\n\
+                 exclude = [\"domain:{DOMAIN}\", \"unit:{UNIT}\", \"user:{USER}\", \"cgroup:{CGROUP}\"]\n\
+                 [share]\ninterfaces = [\"lan0\"]\n[[share.limit]]\ndevice = \"{NAME}\"\ndown = \"5 Mbit/s\"\n\
+                 [[share.limit]]\ndevice = \"{MAC}\"\nup = \"5 Mbit/s\"\n"
             ),
             _ => format!(
                 "private_key = \"{private}\"\nstate_dir = {state:?}\npublic_addresses = [\"{HOST}:51900\", \"{V4}\"]\n\
@@ -230,7 +248,9 @@ impl Planted {
              2026-11-27T16:00:01Z WARN peer=\"{NAME}\" {invitation} {private} {preshared}\n\
              2026-11-27T16:00:02Z INFO this network may want a sign-in at http://{HOST}/?token={PASSWORD}\n\
              {pem}2026-11-27T16:00:03Z INFO the proxy in use is {HOST}\n\
-             2026-11-27T16:00:04Z WARN not giving the name {DEVICE} away\n"
+             2026-11-27T16:00:04Z WARN domain:{DOMAIN}: too many, app:{APP}, {UNIT} of {USER} in {CGROUP}, www.{DOMAIN}\n\
+             2026-11-27T16:00:05Z WARN nft says: socket cgroupv2 level 3 \"a/ropewalk-app-{APP}-7.scope\" goto r{RULE}\n\
+             2026-11-27T16:00:06Z WARN not giving the name {DEVICE} away\n"
         );
         secret("daemon.log", &log);
         let standard_error = std::fs::OpenOptions::new().append(true).open(path.join("daemon.log"));
@@ -247,6 +267,17 @@ impl Planted {
         tunnel.peer_public_key = PublicKey::from_bytes([77; 32]);
         tunnel.reason = Some(format!("not connected to {V6} ({preshared})"));
         tunnel.links[0].remote = Some(format!("{V4}:51900").parse().unwrap());
+        if role == "client" {
+            status.daemon.warnings.push(format!("unit:{UNIT}: {USER} may not, see {CGROUP}"));
+            let entries = [
+                format!("domain:{DOMAIN}"),
+                format!("app:{APP}"),
+                format!("unit:{UNIT}"),
+                format!("user:{USER}"),
+                format!("cgroup:{CGROUP}"),
+            ];
+            status.rules = entries.iter().map(|entry| rule(entry)).collect();
+        }
         let access = Access::new(None).unwrap();
         let options = Options { socket: path.join("daemon.sock"), access, web: None };
         let (server, mut commands) = Server::start(options).unwrap();
@@ -277,9 +308,25 @@ impl Planted {
             ("host", HOST.to_owned()),
             ("v4", V4.to_owned()),
             ("v6", V6.to_owned()),
+            ("domain", DOMAIN.to_owned()),
+            ("application", APP.to_owned()),
+            ("unit", UNIT.to_owned()),
+            ("user", USER.to_owned()),
+            ("control group", CGROUP.to_owned()),
+            ("number of a rule", format!("r{RULE}")),
         ];
-        // A proxy knows no devices: what is called so is a word like others there.
-        let secrets = named.into_iter().filter(|(what, _)| *what != "device" || role == "client");
+        let of_client = [
+            "device",
+            "domain",
+            "application",
+            "unit",
+            "user",
+            "control group",
+            "number of a rule",
+        ];
+        // A proxy knows no devices and chooses nothing: what is called so is a word like others there.
+        let secrets =
+            named.into_iter().filter(|(what, _)| role == "client" || !of_client.contains(what));
         Self { secrets: secrets.collect(), folder, process, _server: server }
     }
 
@@ -321,6 +368,19 @@ fn devices() -> DevicesReport {
     };
     let device = DeviceStatus { name: Some(DEVICE.to_owned()), ..DeviceStatus::default() };
     DevicesReport { lans: vec![lan], devices: vec![device], ..DevicesReport::default() }
+}
+
+/// What a client says of an entry, with secrets in all that it says.
+fn rule(entry: &str) -> RuleStatus {
+    RuleStatus {
+        rule: Selector::from_text(entry).unwrap(),
+        side: Side::Outside,
+        packets: 5,
+        bytes: 500,
+        cgroups: vec![CGROUP.to_owned()],
+        addresses: Some(7),
+        note: Some(format!("{entry}: not found by {USER} in {CGROUP}")),
+    }
 }
 
 impl Drop for Planted {

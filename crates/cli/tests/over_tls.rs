@@ -22,6 +22,8 @@ use ropewalk_netlab::stage::{Progress, Stage};
 use ropewalk_netlab::status::Status;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_settings::Bitrate;
+use rustix::process::Signal;
+use serde_json::Value;
 use toml::Table;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ropewalk");
@@ -93,6 +95,27 @@ fn is_by_udp(status: &Status, link: &str) -> bool {
 fn reason(status: &Status, link: &str) -> String {
     let link = status.link(link).cloned().unwrap_or_default();
     link["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The client reads its config again, with this word for `tls`.
+fn reload_with(stage: &mut Stage, tls: &str) {
+    let deployment = stage.deployment();
+    let proxy = deployment.client_config(0)["proxy"].as_table_mut().unwrap();
+    proxy.insert("tls".into(), tls.into());
+    let text = deployment.client_config(0).to_string();
+    let folder = deployment.folder();
+    std::fs::write(folder.join("client0.toml"), text).unwrap();
+    let socket = folder.join("client0.sock");
+    let done = Command::new(PROGRAM).args(["reload", "--socket"]).arg(socket).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// Echoes of six seconds, 50 ms apart, and how many had no answer.
+fn lost(stage: &Stage, what: &str) -> usize {
+    let ping = Ping { interval: Duration::from_millis(50), ..Ping::new(SERVER_V4.into(), 120) };
+    let pinged = ping.run(stage.topology().client()).unwrap();
+    println!("{what}: {pinged:?}");
+    pinged.lost
 }
 
 /// A download, and echoes beside it.
@@ -171,13 +194,27 @@ fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
         start_client(&mut stage);
         wait_for(&stage, "the tunnel", |status| is_over_tls(status, "wan0"));
         let socket = stage.deployment().folder().join("client0.sock");
-        let why = Command::new(PROGRAM).args(["why", "--socket"]).arg(socket).output().unwrap();
+        let why = Command::new(PROGRAM).args(["why", "--socket"]).arg(&socket).output().unwrap();
         let said = String::from_utf8_lossy(&why.stdout);
         assert!(said.contains("over TLS, because UDP is not answered here"), "{said}");
 
         let (download, pinged) = loaded(&stage, 20_000_000, 2);
         let clean = share("over TLS, nothing lost", &download, &pinged);
         assert!(clean > 0.6, "{download:?}");
+        // Who tests links, or remembers them, does it with this one, too.
+        let ask = |words: &[&str]| -> Value {
+            let mut program = Command::new(PROGRAM);
+            let done = program.args(words).args(["--json", "--socket"]).arg(&socket).output();
+            let done = done.unwrap();
+            assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+            serde_json::from_slice(&done.stdout).unwrap()
+        };
+        let found = ask(&["speedtest", "--seconds", "5", "--down"]);
+        let found = found["links"][0]["down"]["wire_bps"].as_f64().unwrap();
+        assert!((0.3..1.5).contains(&(found / 1e6 / RATE as f64)), "{found} bit/s");
+        let past = ask(&["history", "--since", "1h"]);
+        let trips = past["links"][0]["rtt_ms"].as_array().unwrap();
+        assert!(trips.iter().any(Value::is_number), "{past:#}");
         // The queue is neither the kernel's nor ours: no more than the link's and a round trip or two.
         assert!(pinged.rtt.p50_ms < 250.0, "{pinged:?}");
 
@@ -209,6 +246,79 @@ fn the_only_link_carries_all_over_tls_and_goes_back_to_udp_without_loss() {
         assert_eq!(reason(&status, "wan0"), "");
         let proxy = stage.proxy_status().unwrap();
         assert_eq!(proxy.0["proxy"]["tls"]["clients"], 0, "{:#}", proxy.0["proxy"]);
+    });
+}
+
+#[test]
+fn each_of_two_links_over_tls_is_asked_for_udp() {
+    lab_test("each_of_two_links_over_tls_is_asked_for_udp", || {
+        let mut stage = stage(2, true);
+        block(&stage, 0);
+        block(&stage, 1);
+        start_client(&mut stage);
+        wait_for(&stage, "both links", |status| {
+            ["wan0", "wan1"].iter().all(|link| is_over_tls(status, link))
+        });
+        // Both are due together, and UDP does not come back on the first.
+        unblock(&stage, 1);
+        let status = wait_for(&stage, "UDP on wan1", |status| is_by_udp(status, "wan1"));
+        assert!(is_over_tls(&status, "wan0"), "{:#}", status.tunnel());
+    });
+}
+
+#[test]
+fn a_link_over_tls_goes_on_after_sleep_in_another_network_and_with_other_settings() {
+    let name = "a_link_over_tls_goes_on_after_sleep_in_another_network_and_with_other_settings";
+    lab_test(name, || {
+        // Connections and sessions are made again within one; UDP would be waited for four.
+        const TWO_SECONDS: usize = 40;
+        let mut stage = stage(1, true);
+        block(&stage, 0);
+        start_client(&mut stage);
+        wait_for(&stage, "the tunnel", |status| is_over_tls(status, "wan0"));
+        // By then it has left UDP.
+        thread::sleep(Duration::from_secs(6));
+
+        let (deployment, topology) = stage.split();
+        let (process, client) = (deployment.client(0).unwrap(), topology.client());
+        thread::scope(|scope| {
+            // Something is due all the time, by which the client finds out.
+            let busy = scope.spawn(move || Ping::new(SERVER_V4.into(), 60).run(client));
+            thread::sleep(Duration::from_secs(1));
+            process.signal(Signal::STOP);
+            thread::sleep(Duration::from_secs(4));
+            process.signal(Signal::CONT);
+            busy.join().unwrap().unwrap();
+        });
+        process.wait_for_log("stood still", LONG).unwrap();
+        assert!(lost(&stage, "after sleep") < TWO_SECONDS);
+
+        stage.topology().client().ip("link set wan0 mtu 1400").unwrap();
+        assert!(lost(&stage, "in another network, for all that can be seen") < TWO_SECONDS);
+        wait_for(&stage, "the link over TLS", |status| is_over_tls(status, "wan0"));
+
+        unblock(&stage, 0);
+        reload_with(&mut stage, "never");
+        wait_for(&stage, "the link by UDP", |status| is_by_udp(status, "wan0"));
+        reload_with(&mut stage, "auto");
+        assert!(is_by_udp(&stage.client_status().unwrap(), "wan0"), "UDP works, and stays");
+        assert_eq!(lost(&stage, "with other settings"), 0);
+    });
+}
+
+#[test]
+fn a_proxy_that_said_goodbye_is_found_over_tls_where_udp_passes_no_more() {
+    let name = "a_proxy_that_said_goodbye_is_found_over_tls_where_udp_passes_no_more";
+    lab_test(name, || {
+        let mut stage = stage(1, true);
+        start_client(&mut stage);
+        wait_for(&stage, "the link by UDP", |status| is_by_udp(status, "wan0"));
+        stage.deployment().stop_proxy().unwrap();
+        wait_for(&stage, "the end of the session", |status| !status.is_up("wan0"));
+        // The client goes elsewhere, and the last that it heard of the proxy was that it stops.
+        block(&stage, 0);
+        stage.start_proxy().unwrap();
+        wait_for(&stage, "the link over TLS", |status| is_over_tls(status, "wan0"));
     });
 }
 

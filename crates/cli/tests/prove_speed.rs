@@ -22,6 +22,11 @@ fn an_upload_uses_both_links() {
 }
 
 #[test]
+fn a_link_over_tls_carries_most_of_its_rate() {
+    prove("a_link_over_tls_carries_most_of_its_rate", "tls-link");
+}
+
+#[test]
 fn a_download_managers_connections_have_a_link_each() {
     let test = "a_download_managers_connections_have_a_link_each";
     match require_tool(("aria2c", "aria2")) {

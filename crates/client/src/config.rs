@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::config::{ControlFile, absolute};
+use ropewalk_daemon::proxies::preference;
 use ropewalk_proto::fleet::Preference;
 use ropewalk_settings::{
     Bitrate, Cost, DEFAULT_TLS_PORT, Direction, HistoryDays, HistorySection, HostPort, Importance,
@@ -46,12 +47,6 @@ const MAX_ADDRESSES: usize = 16;
 
 /// Most proxies beside the first.
 pub const MAX_OTHER_PROXIES: usize = 3;
-
-/// Bytes of the longest `choose`: a name or region of a fleet, or an address.
-pub const MAX_CHOICE: usize = 64;
-
-/// What `choose` says where all proxies may be used.
-pub const CHOOSE_AUTO: &str = "auto";
 
 /// Most patterns in `include_interfaces`, and in `exclude_interfaces`.
 const MAX_PATTERNS: usize = 64;
@@ -150,23 +145,6 @@ pub struct OtherProxy {
     pub addresses: Vec<HostPort>,
     /// Its public key.
     pub public_key: PublicKey,
-}
-
-/// What a text of `choose` means.
-///
-/// # Errors
-/// It is empty or too long.
-pub fn preference(text: &str) -> Result<Preference, String> {
-    match text {
-        CHOOSE_AUTO => Ok(Preference::Auto),
-        "" => Err(format!(
-            "an empty name: write \"{CHOOSE_AUTO}\", or a proxy's ID, region or address"
-        )),
-        text if text.len() > MAX_CHOICE => {
-            Err(format!("a proxy's ID, region or address has at most {MAX_CHOICE} bytes"))
-        }
-        text => Ok(Preference::Named(text.to_owned())),
-    }
 }
 
 /// An invitation that is not used up yet, as far as this end knows.

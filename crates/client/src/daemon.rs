@@ -26,7 +26,6 @@ mod rules;
 mod speed_test;
 mod tls;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -36,7 +35,11 @@ use ipnet::IpNet;
 use rand::rngs::SmallRng;
 use ropewalk_control::api::{EventKind, Request, TunnelState};
 use ropewalk_control::server;
+use ropewalk_daemon::client_status;
+use ropewalk_daemon::gaps::Gaps;
+use ropewalk_daemon::held::Held;
 use ropewalk_daemon::history::Recorder;
+use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
 use ropewalk_link_io::clock::Clock;
@@ -46,7 +49,6 @@ use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::client::ClientState;
 use ropewalk_proto::event::SessionInfo;
 use ropewalk_proto::fleet::{FleetClient, FleetList};
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -59,15 +61,13 @@ use crate::allowance::{self, Counts};
 use crate::captive::Question;
 use crate::config::{Config, Dns};
 use crate::core;
-use crate::gaps::Gaps;
 use crate::host::TunDesired;
 use crate::household::lan::is_for_hosts;
 use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
 use crate::network::{Counting, DevicesAsked, News, Wanted};
 use crate::others::Others;
-use crate::resolve::{Patience, Resolved};
-use crate::speed_test::SpeedTest;
-use crate::status;
+use crate::resolve::Resolved;
+use crate::speed_test::KnownTests;
 use crate::udp_again;
 
 /// The MTU of the TUN before the first path was measured: what IPv6 needs (RFC 8200 §5), and less than
@@ -148,8 +148,8 @@ pub(crate) struct Daemon {
     budget: Budget,
     /// Remembers what is carried and what happens.
     history: Recorder,
-    /// The speed test that goes on, or was the last.
-    speed_test: Option<SpeedTest>,
+    /// The speed test that goes on or was the last, and the one before.
+    speed_tests: KnownTests,
     rng: SmallRng,
     started: Instant,
     state: (TunnelState, Instant),
@@ -242,7 +242,7 @@ impl Daemon {
             tls_at: None,
             budget: Budget::new(now, counts, counts_trouble),
             history,
-            speed_test: None,
+            speed_tests: KnownTests::default(),
             rng,
             started: now,
             state: (TunnelState::Idle, now),
@@ -318,8 +318,9 @@ impl Daemon {
         tracing::info!("this machine or process stood still for {seconds} s: asking all links");
         self.history.note(now, EventKind::StoodStill, None, &format!("for {seconds} s"));
         self.client.on_resume(now);
-        self.links.forget_fallbacks();
-        self.tls_at = Some(now);
+        self.links.forget_fallbacks(now);
+        // With the next events: UDP is opened again beside TLS.
+        self.reopen_at = self.has_looked.then_some(now);
         // Another look at the host's network, whose timers slept too.
         self.wanted.send_modify(|_| ());
     }
@@ -379,7 +380,8 @@ impl Daemon {
                 (None, None) => return false,
             };
             let has_v6 = inner.iter().any(IpAddr::is_ipv6);
-            let mtu = tun_mtu(self.inner_mtu, self.config.tun.mtu, has_v6);
+            let fits = self.inner_mtu.unwrap_or(FIRST_MTU);
+            let mtu = self.config.tun.mtu.of_tun(fits, has_v6);
             let name = self.config.tun.name.to_string();
             let tun = Some(TunDesired { name, inner, mtu: mtu.into() });
             let before = wanted.clone();
@@ -408,7 +410,7 @@ impl Daemon {
     /// Follows the state, and looks for the proxy again while it is silent.
     fn watch_state(&mut self, now: Instant) {
         let state = self.client.state();
-        let shown = status::tunnel_state(&state, self.is_routed());
+        let shown = client_status::tunnel_state(&state, self.is_routed());
         if self.state.0 != shown {
             self.note_tunnel(now, shown);
             self.state = (shown, now);
@@ -524,15 +526,8 @@ impl Driven for Daemon {
     }
 
     fn handle_send_error(&mut self, now: Instant, path: Path, error: SendError) {
-        let name = match error.kind {
-            // A probe of the path MTU may be longer than the interface allows: that is its answer.
-            SendErrorKind::TooBig => "send_too_big",
-            SendErrorKind::Unreachable => "send_unreachable",
-            SendErrorKind::Forbidden => "send_forbidden",
-            SendErrorKind::Full => "send_full",
-            _ => "send_failed",
-        };
-        *self.send_errors.entry(name).or_default() += error.datagrams as u64;
+        let counted = self.send_errors.entry(error.kind.counter()).or_default();
+        *counted += error.datagrams as u64;
         if error.kind != SendErrorKind::TooBig {
             self.links.note_send_error(path, error.kind);
         }
@@ -546,12 +541,12 @@ impl Driven for Daemon {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let at_once = !self.held.0.is_empty() || self.has_ended();
+        let at_once = !self.held.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
         let lingers = self.lingering.iter().map(|(until, _)| *until).min();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
-        let own = earliest(own, self.speed_test.as_ref().and_then(SpeedTest::poll_timeout));
+        let own = earliest(own, self.speed_tests.poll_timeout());
         // While nothing goes, only the calendar moves.
         let calendar = earliest(self.budget.poll_timeout(), self.history.poll_timeout());
         let core = self.client.poll_timeout().map(|(at, _)| at);
@@ -586,71 +581,5 @@ impl Driven for Daemon {
             self.count_allowances(now, io);
         }
         if self.has_ended() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-/// The MTU of the TUN. With IPv6 inside it is never below 1280: Linux takes IPv6 and its addresses off
-/// an interface with less. Packets that are then too long for a link are answered by the core.
-fn tun_mtu(inner: Option<u16>, limit: Mtu, has_v6: bool) -> u16 {
-    let fits = inner.unwrap_or(FIRST_MTU);
-    let wanted = match limit {
-        Mtu::Auto => fits,
-        Mtu::AtMost(most) => fits.min(most),
-    };
-    if has_v6 { wanted.max(Mtu::MIN) } else { wanted }
-}
-
-/// Packets that the core gave while no TUN was at hand; delivered before anything newer.
-#[derive(Debug, Default)]
-struct Held(Vec<Vec<u8>>);
-
-impl Held {
-    fn release(&mut self, sink: &mut impl PacketSink) {
-        for packet in self.0.drain(..) {
-            sink.deliver(Packet::whole(&packet));
-        }
-    }
-}
-
-impl PacketSink for Held {
-    /// Bounded by what the resequencer may hold: it is asked once for each link that goes.
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.extend(packet.completed().map(Cow::into_owned));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tun_follows_the_links_within_the_users_bound_and_what_ipv6_needs() {
-        let table = [
-            (None, Mtu::Auto, true, 1280),
-            (Some(1440), Mtu::Auto, true, 1440),
-            (Some(1440), Mtu::AtMost(1400), true, 1400),
-            (Some(1380), Mtu::AtMost(1400), false, 1380),
-            (Some(1140), Mtu::Auto, false, 1140),
-            (Some(1140), Mtu::Auto, true, 1280),
-        ];
-        for (inner, limit, has_v6, expected) in table {
-            assert_eq!(tun_mtu(inner, limit, has_v6), expected, "{inner:?} {limit:?} {has_v6}");
-        }
-    }
-
-    #[test]
-    fn held_packets_are_delivered_once_and_in_order() {
-        struct Seen(Vec<u8>);
-        impl PacketSink for Seen {
-            fn deliver(&mut self, packet: Packet<'_>) {
-                self.0.extend_from_slice(packet.bytes);
-            }
-        }
-        let (mut held, mut seen) = (Held::default(), Seen(Vec::new()));
-        held.deliver(Packet::whole(&[1]));
-        held.deliver(Packet::whole(&[2]));
-        held.release(&mut seen);
-        held.release(&mut seen);
-        assert_eq!(seen.0, [1, 2]);
     }
 }

@@ -10,7 +10,6 @@
 //! | `others` | what others send and receive on the links' interfaces |
 //! | `allowance`, `counters` | what links carried of their monthly allowance; the file of it |
 //! | `speed_test` | how fast the links are, one after the other and together |
-//! | `gaps` | times in which this machine stood still |
 //! | `captive` | whether a network wants a sign-in first |
 //! | `udp_again` | whether UDP is answered again on a link that goes over TLS |
 //! | [`probe`] | what `ropewalk doctor` tries without a daemon |
@@ -67,8 +66,6 @@ mod core;
 mod counters;
 #[cfg(target_os = "linux")]
 mod daemon;
-#[cfg(target_os = "linux")]
-mod gaps;
 #[cfg(target_os = "linux")]
 mod links;
 #[cfg(target_os = "linux")]

@@ -7,22 +7,22 @@
 
 pub(crate) mod change;
 mod decide;
-mod fallback;
 mod over_tls;
 
 use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
+use ropewalk_daemon::way::{InUse, in_use};
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
-use ropewalk_proto::client::LinkKey;
+use ropewalk_proto::client::{ClientStats, LinkKey};
 use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::fleet::{FleetClient, FleetLink};
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_settings::{Keepalive, LinkPolicy, PublicKey, TlsUse, shortened};
+use ropewalk_tls::{Fallback, Seen};
 
-use self::fallback::{Fallback, Seen};
 use self::over_tls::OpenOverTls;
 use crate::captive::Question;
 use crate::probe::Way;
@@ -132,14 +132,14 @@ impl Links {
         self.0.iter().any(|link| link.tls_key() == Some(key))
     }
 
-    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `heard`: the proxy, whose key is
-    /// `proxy`, has answered, and gives no session.
+    /// Looks which links are to go over TLS. `is_up` tells those that carry datagrams; `wait`: until when the proxy, whose
+    /// key is `proxy`, has this client wait for a session.
     pub(crate) fn look_at_tls(
         &mut self,
         now: Instant,
         setting: TlsUse,
         is_up: impl Fn(LinkKey) -> bool,
-        heard: bool,
+        wait: Option<Instant>,
         proxy: PublicKey,
     ) -> TlsOutlook {
         let mut all = TlsOutlook::default();
@@ -149,7 +149,7 @@ impl Links {
             let seen = Seen {
                 udp: link.key().is_some_and(&is_up),
                 tls: link.tls_key().is_some_and(&is_up),
-                heard,
+                wait,
             };
             let outlook = link.fallback.look(now, seen);
             all.changed |= outlook.changed;
@@ -170,9 +170,16 @@ impl Links {
         link.is_some_and(|link| link.fallback.on_udp_answer(now))
     }
 
-    /// All is to be tried again: the machine stood still.
-    pub(crate) fn forget_fallbacks(&mut self) {
-        self.0.iter_mut().for_each(|link| link.fallback = Fallback::default());
+    /// This link could not be asked whether the proxy answers by UDP. Returns when it is.
+    pub(crate) fn ask_soon(&mut self, now: Instant, slot: u16) -> Option<Instant> {
+        let link = self.0.iter_mut().find(|link| link.decision.slot == Some(slot));
+        link.and_then(|link| link.fallback.ask_soon(now))
+    }
+
+    /// UDP is to be tried again on all links, beside TLS where they go over it: the machine stood still, or the settings
+    /// are others. To be reconciled afterwards.
+    pub(crate) fn forget_fallbacks(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|link| link.forget_fallback(now));
     }
 
     /// Makes it as decided, changing only what differs. Returns whether every wish was fulfilled; if not,
@@ -294,8 +301,14 @@ impl Link {
         self.over_tls.as_ref().map(|open| open.key)
     }
 
-    fn has(&self, key: LinkKey) -> bool {
+    /// Whether the core knows it by this name, by UDP or over TLS.
+    pub(crate) fn has(&self, key: LinkKey) -> bool {
         self.key() == Some(key) || self.tls_key() == Some(key)
+    }
+
+    /// The way that it goes, UDP or TLS; `None`: it is open by neither.
+    pub(crate) fn in_use<'a>(&self, stats: &'a ClientStats) -> Option<InUse<'a>> {
+        in_use(self.key(), self.tls_key(), stats)
     }
 
     /// Its first socket, while it has one.
@@ -321,16 +334,7 @@ impl Link {
 
     /// What the kernel says against sending on it, for people.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
-        self.refused.map(|kind| match kind {
-            SendErrorKind::TooBig => "the interface's MTU is too small",
-            SendErrorKind::Unreachable => "no route to the proxy by this interface",
-            SendErrorKind::InterfaceDown => "the interface is down",
-            SendErrorKind::InterfaceGone => "the interface is gone",
-            SendErrorKind::AddressGone => "the interface has lost its address",
-            SendErrorKind::Forbidden => "a firewall on this machine forbids it",
-            SendErrorKind::Full => "the interface takes no more",
-            _ => "the kernel refuses to send",
-        })
+        self.refused.map(SendErrorKind::in_words)
     }
 
     fn owns(&self, socket: SocketId) -> bool {
@@ -352,7 +356,7 @@ impl Link {
         self.follow_policy(resources);
         if self.known_wish().is_some_and(|known| !known.is_like(&wish)) {
             // In another network UDP may pass.
-            self.fallback = Fallback::default();
+            self.forget_fallback(now);
         }
         let known_trouble = self.trouble.take();
         self.reconcile_over_tls(now, slot, &wish, known_trouble.as_deref(), resources);
@@ -514,6 +518,11 @@ impl Link {
                 resources.client.set_policy(key, policy);
             }
         }
+    }
+
+    /// What was seen of UDP here is old.
+    fn forget_fallback(&mut self, now: Instant) {
+        self.fallback = Fallback::again(now, self.over_tls.is_some());
     }
 
     /// The network in which it was opened.

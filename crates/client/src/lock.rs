@@ -12,12 +12,17 @@
 //! | to near prefixes: those of this machine's interfaces, if private | the LAN, and a network's sign-in page on its router |
 //! | to `exclude` | as told |
 //! | connections that `exclude` chooses by program, user or domain | as told |
+//! | packets with the mark of what `routes` chooses so | into the TUN; see below |
 //! | link-local multicast, neighbour discovery, DHCP | addresses, routers, printers |
 //! | from our own user and systemd-resolved's to the user's name servers, port 53 and 853, while the proxy's name is looked up | reaching the proxy |
 //! | to the proxy, TCP port 80 | whether a network wants a sign-in |
 //!
 //! Only private prefixes are near: a network that hands out a public one as its own would else have everything sent to it.
 //! What is forwarded for others is held to the same list, but for what only this machine itself has to say.
+//!
+//! A mark leads a packet elsewhere before it is asked about here, and the kernel still tells the interface by which it was to
+//! leave without it. So what `routes` chooses passes by its mark, and where the interface is the true one, behind the routes, it
+//! is seen that it leaves into the TUN or to what is near.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -46,6 +51,9 @@ pub struct Lock<'a> {
     pub proxy: &'a [SocketAddr],
     /// The marks of connections that go around the tunnel, as `exclude` says of programs, users and domains.
     pub let_out: &'a [u32],
+    /// The mark (the same bits) of packets that go through the tunnel, as `routes` says of programs, users and domains; none
+    /// where it says nothing of them.
+    pub inside: Option<u32>,
     /// The TCP port at which it takes links over TLS, where they may go so.
     pub tls_port: Option<u16>,
 }
@@ -71,6 +79,9 @@ pub fn chains(lock: &Lock<'_>) -> String {
         let marks: Vec<String> = lock.let_out.iter().map(|mark| format!("{mark:#x}")).collect();
         line(&format!("ct mark {{ {} }} accept", marks.join(", ")));
     }
+    if let Some(inside) = lock.inside {
+        line(&format!("meta mark & {mask:#x} == {inside:#x} accept"));
+    }
     let asked: Vec<IpNet> = lock.asked.iter().copied().map(IpNet::from).collect();
     let askers: Vec<String> = lock.askers.iter().map(ToString::to_string).collect();
     for (word, asked) in by_family(&asked).filter(|_| !askers.is_empty()) {
@@ -94,11 +105,25 @@ pub fn chains(lock: &Lock<'_>) -> String {
             ));
         }
     }
-    line(REFUSE);
+    REFUSE.map(line);
     text.push_str(
         "    }\n    chain forward {\n        type filter hook forward priority filter; policy drop;\n        jump leave\n",
     );
-    writeln!(text, "        {REFUSE}\n    }}").expect("writing to a string");
+    writeln!(text, "        {}\n        {}\n    }}", REFUSE[0], REFUSE[1])
+        .expect("writing to a string");
+    if let Some(inside) = lock.inside {
+        // Nothing can be refused in this place.
+        writeln!(
+            text,
+            "    chain marked {{
+        type filter hook postrouting priority filter; policy accept;
+        meta mark & {mask:#x} != {inside:#x} accept
+        jump leave
+        counter drop
+    }}"
+        )
+        .expect("writing to a string");
+    }
     text
 }
 
@@ -113,8 +138,12 @@ pub fn is_asked_for(config: &str) -> bool {
     values.next_back().is_some_and(|value| value != "false")
 }
 
-/// At once, so that programs do not wait; the count shows what was held back.
-const REFUSE: &str = "counter reject with icmpx type admin-prohibited";
+/// At once, so that programs do not wait; the counts show what was held back. The kernel leaves an ICMP error aside while a
+/// program is within `connect`, which would learn of it a second later: TCP is reset.
+const REFUSE: [&str; 2] = [
+    "meta l4proto tcp counter reject with tcp reset",
+    "counter reject with icmpx type admin-prohibited",
+];
 
 /// The users whose programs look up names for this one: its own, and systemd-resolved's if `passwd` has it.
 #[must_use]
@@ -193,6 +222,7 @@ mod tests {
             proxy: &["203.0.113.5:51900", "203.0.113.5:443", "[2001:db8:f::5]:443"]
                 .map(|address| address.parse().unwrap()),
             let_out: &[0x5258_0007, 0x5258_0009],
+            inside: None,
             tls_port: Some(443),
         });
         for rule in [
@@ -215,6 +245,40 @@ mod tests {
         assert_eq!(text.matches("9.9.9.9").count(), 1, "{text}");
         assert_eq!(text.matches("ct mark").count(), 1, "{text}");
         assert!(output.split("chain forward").next().unwrap().contains("9.9.9.9"), "{text}");
-        assert_eq!(text.matches(REFUSE).count(), 2, "{text}");
+        assert_eq!(text.matches(REFUSE[1]).count(), 2, "{text}");
+    }
+
+    #[test]
+    fn what_routes_choose_passes_by_its_mark_and_behind_the_routes_into_the_tunnel_and_to_what_is_near_only()
+     {
+        let with = |inside| {
+            chains(&Lock {
+                tun: "rope0",
+                mark: (0x5257_0000, 0xffff_0000),
+                connected: &[],
+                excluded: &[],
+                asked: &[],
+                askers: &[],
+                proxy: &[],
+                let_out: &[],
+                inside,
+                tls_port: None,
+            })
+        };
+        let text = with(Some(0x5259_0000));
+        let (output, rest) = text.split_once("    chain forward {").unwrap();
+        let passes = "        meta mark & 0xffff0000 == 0x52590000 accept\n";
+        assert!(output.contains(passes), "{text}");
+        let (forward, marked) = rest.split_once("    chain marked {\n").unwrap();
+        assert!(!forward.contains("mark"), "{text}");
+        let expected = "        type filter hook postrouting priority filter; policy accept;
+        meta mark & 0xffff0000 != 0x52590000 accept
+        jump leave
+        counter drop
+    }
+";
+        assert_eq!(marked, expected);
+        let none = with(None);
+        assert!(!none.contains("postrouting") && !none.contains("0x5259"), "{none}");
     }
 }

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::process::geteuid;
 
+use crate::resolve::{self, servers_in};
+use crate::split::Rule;
+
 pub use helper::{Helper, HelperError, STATE_DIR as HELPER_STATE_DIR, serve as help};
 pub use resolv_conf::{Left, ResolvConf, ResolvConfError};
 pub use resolved::{Resolved, ResolvedError};
@@ -38,6 +41,10 @@ pub struct Names {
     resolved: Resolved,
     helper: Helper,
     way: Option<Way>,
+    /// The name servers of the file when it was last another's.
+    own: Vec<IpAddr>,
+    /// The rules by domain since which no answer is kept.
+    seen: Vec<Rule>,
 }
 
 /// How the servers were set.
@@ -54,13 +61,22 @@ impl Names {
     pub fn new(state_dir: &Path) -> Self {
         let resolv_conf = ResolvConf::new(RESOLV_CONF.into(), record_in(state_dir));
         let (resolved, helper) = (Resolved::new(RESOLVECTL), Helper::new(helper::SOCKET.into()));
-        Self { resolv_conf, resolved, helper, way: None }
+        Self { resolv_conf, resolved, helper, way: None, own: Vec::new(), seen: Vec::new() }
     }
 
     /// Whether names are looked up at the tunnel's servers.
     #[must_use]
     pub const fn is_set(&self) -> bool {
         self.way.is_some()
+    }
+
+    /// The name servers that this machine would ask now, had it none of ours: some where they are known.
+    pub(crate) fn own(&self) -> Vec<IpAddr> {
+        match self.way {
+            Some(Way::Resolved) => resolve::name_servers(&resolve::RESOLV_CONF),
+            Some(Way::Helper | Way::File) => self.own.clone(),
+            None => Vec::new(),
+        }
     }
 
     /// Has names looked up at these servers, by way of `tun`. What stands so already is left alone.
@@ -72,6 +88,9 @@ impl Names {
             Some(way) => way,
             None => self.choose(),
         };
+        if way != Way::Resolved {
+            self.note_own();
+        }
         match way {
             Way::Resolved => self.resolved.set(tun, servers).await?,
             Way::Helper => self.helper.set(servers).await?,
@@ -81,6 +100,24 @@ impl Names {
             }
         }
         self.way = Some(way);
+        Ok(())
+    }
+
+    /// Has names asked for anew when these rules by domain are others than before: answers that systemd-resolved keeps were given
+    /// while nobody looked for their domains.
+    ///
+    /// # Errors
+    /// When that is not to be had, for people.
+    pub(crate) async fn ask_anew(&mut self, rules: &[Rule]) -> anyhow::Result<()> {
+        if self.seen == rules {
+            return Ok(());
+        }
+        if self.way == Some(Way::Resolved) && !rules.is_empty() {
+            self.resolved.flush().await.context(
+                "names that systemd-resolved has looked up already are led by `domain:` entries only when they are asked for again",
+            )?;
+        }
+        self.seen = rules.to_vec();
         Ok(())
     }
 
@@ -110,8 +147,21 @@ impl Names {
         Ok(())
     }
 
+    /// Notes whom the file names, unless it is ours: what another program has written is about to be replaced.
+    fn note_own(&mut self) {
+        let text = self.text();
+        let servers: Vec<IpAddr> = servers_in(&text).collect();
+        if !resolv_conf::is_ours(&text) && !servers.is_empty() {
+            self.own = servers;
+        }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.resolv_conf.file()).unwrap_or_default()
+    }
+
     fn choose(&self) -> Way {
-        let text = std::fs::read_to_string(self.resolv_conf.file()).unwrap_or_default();
+        let text = self.text();
         if leads_to_resolved(&text) {
             Way::Resolved
         } else if !geteuid().is_root() && self.helper.is_there() {
@@ -192,6 +242,66 @@ fn leads_to_resolved(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split;
+    use ropewalk_settings::{Selector, Text as _};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[tokio::test]
+    async fn what_resolved_keeps_is_forgotten_once_when_other_domains_are_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("resolvectl");
+        let said = folder.path().join("said");
+        let script = format!("#!/bin/sh\necho \"$@\" >> {}\n", said.display());
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let rules = |routes: &[&str], exclude: &[&str]| {
+            let list = |entries: &[&str]| -> Vec<Selector> {
+                entries.iter().map(|text| Selector::from_text(text).unwrap()).collect()
+            };
+            split::rules(&list(routes), &list(exclude))
+        };
+        let mut names = Names::new(folder.path());
+        names.resolved = Resolved::new(&program);
+        for (way, rules, expected) in [
+            (Way::File, rules(&["domain:example.org"], &[]), 0),
+            (Way::Resolved, rules(&["domain:example.net"], &[]), 1),
+            (Way::Resolved, rules(&["domain:example.net"], &[]), 1),
+            (Way::Resolved, rules(&["domain:example.net", "domain:example.org"], &[]), 2),
+            (Way::Resolved, rules(&["domain:example.net"], &["domain:example.org"]), 3),
+            (Way::Resolved, rules(&[], &[]), 3),
+        ] {
+            names.way = Some(way);
+            names.ask_anew(&rules).await.unwrap();
+            let told = std::fs::read_to_string(&said).unwrap_or_default();
+            assert_eq!(told, "flush-caches\n".repeat(expected), "{rules:?}");
+        }
+        std::fs::remove_file(program).unwrap();
+        let one = rules(&["domain:example.org"], &[]);
+        let error = format!("{:#}", names.ask_anew(&one).await.unwrap_err());
+        assert!(error.contains("asked for again") && error.contains("resolvectl"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn whom_the_file_named_before_it_was_ours_is_known_and_follows_what_others_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("resolv.conf");
+        let mut names = Names::new(folder.path());
+        names.resolv_conf = ResolvConf::new(file.clone(), folder.path().join("record.json"));
+        names.way = Some(Way::File);
+        let ours: [IpAddr; 1] = ["127.82.87.53".parse().unwrap()];
+        for (text, expected) in [
+            ("nameserver 192.0.2.53\nnameserver fd00::53\n", &["192.0.2.53", "fd00::53"][..]),
+            ("# a resolver of this machine\nnameserver 127.0.0.1\n", &["127.0.0.1"]),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            for _ in 0..2 {
+                names.set("rope0", &ours).await.unwrap();
+                assert!(std::fs::read_to_string(&file).unwrap().contains("127.82.87.53"));
+                let own: Vec<String> = names.own().iter().map(ToString::to_string).collect();
+                assert_eq!(own, expected);
+            }
+        }
+    }
 
     #[test]
     fn only_a_file_that_names_nothing_but_the_stub_leads_to_resolved() {

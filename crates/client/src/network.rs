@@ -11,8 +11,13 @@
 //! The kernel tells of every change to links, addresses, routes, rules, the firewall and most settings, and what
 //! another program took away of these is put back because its removal is such news. The rest is looked at now and
 //! then. A failure is tried again, ever less often.
+//!
+//! Control groups, names and the devices behind shared interfaces are news that everybody can make without end. What the
+//! kernel tells of links comes before them.
 
+mod beside;
 mod lan;
+mod pace;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +29,7 @@ use ipnet::{IpNet, Ipv6Net};
 use ropewalk_link_io::netlink::Events;
 use ropewalk_settings::{InterfaceName, NamePattern, Selector};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::config::{Config, Inbound, ShareConfig, TunConfig, prefixes};
 use crate::daemon::Command;
@@ -34,13 +40,15 @@ use crate::host::{
 use crate::household::handle::{Household, Started};
 use crate::links::{Seat, choice};
 use crate::names::Names;
-use crate::resolve::{RESOLV_CONF, name_servers};
 use crate::split::chains::NAMES;
 use crate::split::forwarder::{Forwarder, Learn, Settings};
 use crate::split::{self, Rule, RuleState, Tally};
+use beside::Bypassing;
 use lan::Lans;
+use pace::Pace;
 use slots::Slots;
 
+pub(crate) use beside::Bypass;
 pub(crate) use lan::DevicesAsked;
 
 /// How long to wait after the first news: an interface that comes up makes a dozen within some
@@ -160,15 +168,6 @@ impl News {
     }
 }
 
-/// Whether names are to be looked up beside the tunnel for a while, at the user's own name servers.
-#[derive(Debug)]
-pub(crate) struct Bypass {
-    /// Whether; else everything as configured.
-    pub(crate) on: bool,
-    /// Told when it is so, or was tried.
-    pub(crate) done: oneshot::Sender<()>,
-}
-
 /// How the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -190,12 +189,13 @@ pub(crate) struct Network {
     slots: Slots,
     wanted: watch::Receiver<Wanted>,
     asked: Asked,
+    /// When the control groups may be followed.
+    pace: Pace,
     /// Answers questions for names, while domains are chosen.
     forwarder: Option<Forwarder>,
     /// What its answers give.
     learned: (mpsc::Sender<Learn>, mpsc::Receiver<Learn>),
-    bypassing: bool,
-    bypassed: Vec<IpAddr>,
+    bypassing: Bypassing,
     names: Names,
     daemon: mpsc::Sender<Command>,
     told: Option<News>,
@@ -254,10 +254,10 @@ impl Network {
             slots: Slots::default(),
             wanted,
             asked,
+            pace: Pace::new(Instant::now()),
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
-            bypassing: false,
-            bypassed: Vec::new(),
+            bypassing: Bypassing::default(),
             names,
             daemon,
             told: None,
@@ -296,14 +296,17 @@ impl Network {
                         Ok(()) => break,
                         Err(_) => break 'run End::KeepLock,
                     },
-                    Some(bypass) = self.asked.bypass.recv() => {
-                        self.set_bypass(bypass.on).await;
+                    Some(Bypass { on, names, done }) = self.asked.bypass.recv() => {
                         // An asker who is gone needs no answer.
-                        let _ = bypass.done.send(());
+                        let _ = done.send(self.set_bypass(on, &names).await);
                         break;
                     }
-                    Some(Learn { answered, done }) = self.learned.1.recv() => {
-                        let _ = done.send(self.host.place(&answered).await);
+                    _ = self.events.changed(SETTLE) => break,
+                    () = &mut pause => break,
+                    // What follows comes as often as any user of this machine likes.
+                    () = news_of_groups(&self.host, &self.pace) => {
+                        self.follow_groups().await;
+                        self.pace.looked(Instant::now());
                     }
                     Some(asker) = self.asked.counting.recv() => {
                         let _ = asker.send(self.host.tallies().await);
@@ -311,10 +314,10 @@ impl Network {
                     Some(asker) = self.asked.devices.recv() => {
                         let _ = asker.send(self.lans.report(&self.host).await);
                     }
+                    Some(Learn { answered, done }) = self.learned.1.recv() => {
+                        let _ = done.send(self.host.place(&answered).await);
+                    }
                     () = self.lans.news() => break,
-                    () = self.host.news_of_groups() => self.follow_groups().await,
-                    _ = self.events.changed(SETTLE) => break,
-                    () = &mut pause => break,
                 }
             }
             worked = self.update().await;
@@ -357,6 +360,7 @@ impl Network {
         let settings = Settings {
             servers: servers.iter().map(|server| SocketAddr::new(*server, DNS_PORT)).collect(),
             rules: by_domain.cloned().collect(),
+            beside: self.bypassing.asked().clone(),
         };
         if settings.rules.is_empty() || servers.is_empty() {
             self.forwarder = None;
@@ -375,25 +379,28 @@ impl Network {
         vec![NAMES.into()]
     }
 
-    /// Has names looked up beside the tunnel, or no more.
-    async fn set_bypass(&mut self, on: bool) {
-        // While the tunnel carries them, its own name servers answer as well, and nobody else hears of it.
-        let on = on && !(self.names.is_set() && self.wanted.borrow().connected);
-        self.bypassing = on;
-        if on && let Err(error) = self.names.restore(&self.tun).await {
-            tracing::warn!("{error:#}");
-        }
-        self.bypassed = if on { name_servers(&RESOLV_CONF) } else { Vec::new() };
-        self.update().await;
-    }
-
     /// Has names looked up as wanted. What failed, for people.
     async fn apply_names(&mut self, servers: &[IpAddr]) -> Option<String> {
-        let done = match (self.bypassing, servers) {
+        let done = match (self.bypassing.is_restored(), servers) {
             (true, _) => return None,
             (false, []) => self.names.restore(&self.tun).await,
             (false, servers) => self.names.set(&self.tun, servers).await,
         };
+        done.err().map(|error| format!("{error:#}"))
+    }
+
+    /// Has names asked for anew when other domains are chosen than before. What failed, for people.
+    async fn ask_anew(&mut self, states: &[RuleState]) -> Option<String> {
+        let rules = states.iter().map(|state| &state.rule);
+        let by_domain: Vec<Rule> =
+            rules.filter(|rule| rule.selector.is_by_domain()).cloned().collect();
+        // Otherwise the client does not see the answers.
+        let is_asked =
+            self.forwarder.is_some() && self.names.is_set() && !self.bypassing.is_restored();
+        if !is_asked && !by_domain.is_empty() {
+            return None;
+        }
+        let done = self.names.ask_anew(&by_domain).await;
         done.err().map(|error| format!("{error:#}"))
     }
 
@@ -504,7 +511,7 @@ impl Network {
             tls_port,
             routed,
             excluded: prefixes(&self.lists.exclude).collect(),
-            asked: self.bypassed.clone(),
+            asked: self.bypassing.outside().to_vec(),
             shared: self.lans.shared(),
             addresses: self.lans.addresses(prefix),
             prefix,
@@ -526,6 +533,7 @@ impl Network {
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
         problems.extend(self.lans.apply(&self.host, asked_at, prefix).await);
         problems.extend(self.apply_names(asked_at).await);
+        problems.extend(self.ask_anew(&outcome.rules).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
         warnings.splice(..0, left_out.iter().map(ToString::to_string));
         if warnings.len() > MAX_WARNINGS {
@@ -542,6 +550,12 @@ impl Network {
             rules: outcome.rules,
         })
     }
+}
+
+/// Waits until control groups that may be meant began or ended, and may be followed.
+async fn news_of_groups(host: &LinuxNetwork, pace: &Pace) {
+    tokio::time::sleep_until(pace.rests_until()).await;
+    host.news_of_groups().await;
 }
 
 /// The links that were told to be usable and are not any more, each with the reason if it is known.

@@ -21,7 +21,7 @@ use ropewalk_proto::crypto::handshake::inquiry::Inquiry;
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_settings::PublicKey;
 use ropewalk_settings::selector::is_plain_folder;
-use ropewalk_tls::{Dial, DialError, exchange};
+use ropewalk_tls::{Binding, Dial, DialError, exchange};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -209,20 +209,18 @@ pub enum TlsReply {
 /// Asks over this way whether a proxy with this key takes links over TLS at this TCP port.
 #[must_use]
 pub fn ask_over_tls(way: &Way, port: u16, proxy: &PublicKey) -> TlsReply {
-    let dial = Dial {
-        interface: way.interface.clone(),
+    let dial = |mark| Dial {
+        binding: Binding::Interface { name: way.interface.clone(), mark },
         sources: vec![way.source],
-        mark: way.mark,
         port,
         names: Vec::new(),
     };
-    let mut answered = exchange_question(&dial, way.remote.ip(), proxy);
-    if let (Err(DialError::Io { source, .. }), Some(_)) = (&answered, dial.mark)
+    let mut answered = exchange_question(&dial(way.mark), way.remote.ip(), proxy);
+    if let (Err(DialError::Io { source, .. }), Some(_)) = (&answered, way.mark)
         && source.kind() == ErrorKind::PermissionDenied
     {
         // Without the right to mark it is asked without: the rules by address lead there, too.
-        let unmarked = Dial { mark: None, ..dial };
-        answered = exchange_question(&unmarked, way.remote.ip(), proxy);
+        answered = exchange_question(&dial(None), way.remote.ip(), proxy);
     }
     match answered {
         Ok(Some(time)) => TlsReply::Answer(time),

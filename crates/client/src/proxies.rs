@@ -4,13 +4,13 @@
 //! does not count. Nobody else may write it (mode 600), or it does not count either. What cannot be written is logged.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ropewalk_control::folder;
 use ropewalk_daemon::file;
-use ropewalk_proto::fleet::{FleetList, FleetProxy, ProxyId, ProxyState, Region};
+use ropewalk_daemon::proxies::{KeptProxy, fleet_of, kept};
+use ropewalk_proto::fleet::FleetList;
 use ropewalk_settings::PublicKey;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -37,16 +37,7 @@ struct ProxiesFile {
     version: u32,
     /// The proxies of the config that told.
     told_by: Vec<PublicKey>,
-    proxies: Vec<Written>,
-}
-
-/// One proxy. Its state and load are of the moment, and are not kept.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Written {
-    id: String,
-    region: String,
-    addresses: Vec<SocketAddr>,
-    public_key: PublicKey,
+    proxies: Vec<KeptProxy>,
 }
 
 /// What the fleet told of itself in the run before; nothing where there is nothing that can be trusted.
@@ -77,30 +68,7 @@ fn read(path: &Path, config: &ProxyConfig) -> io::Result<FleetList> {
     if file.told_by != told_by(config) {
         return Ok(FleetList::default());
     }
-    let proxies = file.proxies.iter().map(proxy).collect::<Option<Vec<_>>>();
-    let proxies = proxies.ok_or_else(|| io::Error::other("a proxy in it makes no sense"))?;
-    FleetList::new(proxies).map_err(io::Error::other)
-}
-
-fn proxy(written: &Written) -> Option<FleetProxy> {
-    Some(FleetProxy {
-        id: ProxyId::new(&written.id)?,
-        region: Region::new(&written.region)?,
-        addresses: written.addresses[..].try_into().ok()?,
-        public_key: written.public_key,
-        state: ProxyState::Serving,
-        load: 0,
-    })
-}
-
-fn written(list: &FleetList) -> Vec<Written> {
-    let written = list.iter().map(|proxy| Written {
-        id: proxy.id.to_string(),
-        region: proxy.region.to_string(),
-        addresses: proxy.addresses.to_vec(),
-        public_key: proxy.public_key,
-    });
-    written.collect()
+    fleet_of(&file.proxies).map_err(io::Error::other)
 }
 
 fn told_by(config: &ProxyConfig) -> Vec<PublicKey> {
@@ -112,7 +80,7 @@ pub(crate) struct Keeper {
     path: PathBuf,
     told_by: Vec<PublicKey>,
     lists: watch::Receiver<FleetList>,
-    kept: Vec<Written>,
+    kept: Vec<KeptProxy>,
 }
 
 impl Keeper {
@@ -121,14 +89,14 @@ impl Keeper {
         config: &ProxyConfig,
         lists: watch::Receiver<FleetList>,
     ) -> Self {
-        let kept = written(&lists.borrow());
+        let kept = kept(&lists.borrow());
         Self { path: state_dir.join(NAME), told_by: told_by(config), lists, kept }
     }
 
     /// Runs until the daemon is gone.
     pub(crate) async fn run(mut self) {
         while self.lists.changed().await.is_ok() {
-            let proxies = written(&self.lists.borrow_and_update());
+            let proxies = kept(&self.lists.borrow_and_update());
             if proxies == self.kept {
                 continue;
             }
@@ -145,7 +113,7 @@ impl Keeper {
     }
 }
 
-fn write(path: &Path, told_by: Vec<PublicKey>, proxies: Vec<Written>) -> io::Result<()> {
+fn write(path: &Path, told_by: Vec<PublicKey>, proxies: Vec<KeptProxy>) -> io::Result<()> {
     let json = serde_json::to_vec_pretty(&ProxiesFile { version: VERSION, told_by, proxies })?;
     file::replace(path, &json)
 }
@@ -154,7 +122,7 @@ fn write(path: &Path, told_by: Vec<PublicKey>, proxies: Vec<Written>) -> io::Res
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use ropewalk_proto::fleet::Preference;
+    use ropewalk_proto::fleet::{FleetProxy, Preference, ProxyId, ProxyState, Region};
     use ropewalk_settings::{KEY_LEN, TlsUse};
 
     use super::*;
@@ -189,7 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(load(folder.path(), &config(1)).is_empty());
         let path = folder.path().join(NAME);
-        write(&path, told_by(&config(1)), written(&list())).unwrap();
+        write(&path, told_by(&config(1)), kept(&list())).unwrap();
         assert_eq!(load(folder.path(), &config(1)), list());
         assert!(load(folder.path(), &config(2)).is_empty(), "another proxy's word");
     }
@@ -198,7 +166,7 @@ mod tests {
     fn a_file_that_others_can_write_or_that_makes_no_sense_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        write(&path, told_by(&config(1)), written(&list())).unwrap();
+        write(&path, told_by(&config(1)), kept(&list())).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         for (from, to) in [("fra-1", "Fra 1"), ("51900", "0"), ("\"version\": 1", "\"version\": 2")]
         {

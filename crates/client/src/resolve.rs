@@ -4,7 +4,8 @@
 //! the tunnel, and tried again with growing pauses until it has an address. When no address answers for
 //! a while, the daemon asks for another look: the proxy may have moved. By then packets may be routed
 //! into a tunnel that is dead, the questions to the name servers among them; so for the time of the
-//! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`]).
+//! look-up the user's own name servers are asked, and for these alone the host's own routes count ([`Bypass`],
+//! which says how programs go on asking the client meanwhile, where they must).
 //!
 //! A look-up that fails changes nothing: the addresses of that name known before are still tried. Other names or addresses,
 //! as a config that was read again has them, are looked at at once.
@@ -13,9 +14,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use rand::Rng;
 use rand::rngs::SmallRng;
-use ropewalk_proto::time::Instant;
+use ropewalk_daemon::patience::Backoff;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{HostPort, unusable};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,9 +31,6 @@ const LOOKUP_TIME: Duration = Duration::from_secs(15);
 
 /// Pauses after failed look-ups: from, to.
 const LOOKUP_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// How long the proxy may be silent before it is looked for again, and the longest pause after that.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
 /// Addresses kept, over all names of the config: more than its proxies have.
 pub(crate) const MAX_ADDRESSES: usize = 32;
@@ -109,28 +106,30 @@ impl Resolver {
 
     /// Looks up every endpoint.
     async fn look_up(&self, endpoints: &[HostPort]) -> Vec<Answer> {
-        let named = endpoints.iter().any(|endpoint| endpoint.address().is_none());
-        if named {
-            self.set_bypass(true).await;
-        }
-        let refused = self.locked && named && name_servers(&RESOLV_CONF).is_empty();
+        let named = endpoints.iter().filter(|endpoint| endpoint.address().is_none());
+        let names: Vec<String> = named
+            .map(|endpoint| endpoint.host.trim_end_matches('.').to_ascii_lowercase())
+            .collect();
+        let can_ask = names.is_empty() || self.set_bypass(true, &names).await;
+        let refused = self.locked && !can_ask;
         let mut answers = Vec::new();
         for endpoint in endpoints {
             let answer = look_up(endpoint).await;
             answers.push(answer.map_err(|why| if refused { why + REFUSED } else { why }));
         }
-        if named {
-            self.set_bypass(false).await;
+        if !names.is_empty() {
+            self.set_bypass(false, &[]).await;
         }
         answers
     }
 
-    /// Waits until names are looked up outside the tunnel, or no more.
-    async fn set_bypass(&self, on: bool) {
+    /// Waits until these names are looked up outside the tunnel, or none any more. Returns whether there is a name server to ask.
+    async fn set_bypass(&self, on: bool, names: &[String]) -> bool {
         let (done, is_done) = oneshot::channel();
         // Both fail only while the daemon ends.
-        if self.bypass.send(Bypass { on, done }).await.is_ok() {
-            let _ = is_done.await;
+        match self.bypass.send(Bypass { on, names: names.to_vec(), done }).await {
+            Ok(()) => is_done.await.unwrap_or(true),
+            Err(_) => true,
         }
     }
 }
@@ -193,9 +192,7 @@ pub(crate) fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
     let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     let mut servers = Vec::new();
     for text in texts {
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-        let found = lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-        for server in found.filter(|server| !server.is_loopback()) {
+        for server in servers_in(&text).filter(|server| !server.is_loopback()) {
             if !servers.contains(&server) && servers.len() < MAX_SERVERS {
                 servers.push(server);
             }
@@ -204,66 +201,15 @@ pub(crate) fn name_servers(files: &[impl AsRef<Path>]) -> Vec<IpAddr> {
     servers
 }
 
-/// When to look for the proxy again: while nothing answers, ever less often.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    next: Option<Instant>,
-    pauses: Backoff,
-}
-
-impl Patience {
-    pub(crate) fn new() -> Self {
-        Self { next: None, pauses: Backoff::new(PATIENCE) }
-    }
-
-    /// It answers, or there is nothing to ask over.
-    pub(crate) fn rest(&mut self) {
-        self.next = None;
-        self.pauses.reset();
-    }
-
-    /// It does not answer; said as often as one likes. Returns whether it should be looked for now.
-    pub(crate) fn is_due(&mut self, now: Instant, rng: &mut impl Rng) -> bool {
-        let due = self.next.is_some_and(|next| next <= now);
-        if due || self.next.is_none() {
-            self.next = Some(now + self.pauses.next(rng));
-        }
-        due
-    }
-
-    /// When [`Patience::is_due`] will say yes.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.next
-    }
-}
-
-/// Pauses that double between two bounds, each a quarter more or less by chance.
-#[derive(Debug)]
-struct Backoff {
-    bounds: (Duration, Duration),
-    pause: Duration,
-}
-
-impl Backoff {
-    fn new(bounds: (Duration, Duration)) -> Self {
-        Self { bounds, pause: bounds.0 }
-    }
-
-    fn next(&mut self, rng: &mut impl Rng) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(self.bounds.1);
-        pause.mul_f64(rng.random_range(0.75..1.25))
-    }
-
-    fn reset(&mut self) {
-        self.pause = self.bounds.0;
-    }
+/// The name servers that a text of `resolv.conf(5)` names.
+pub(crate) fn servers_in(text: &str) -> impl Iterator<Item = IpAddr> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    lines.filter_map(|rest| rest.trim().parse().ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng;
 
     #[test]
     fn addresses_that_mean_another_machine_on_each_link_are_left_out() {
@@ -328,28 +274,5 @@ mod tests {
         let servers = name_servers(&[one, folder.path().join("none"), two]);
         let expected: [IpAddr; 2] = ["192.0.2.53", "2001:db8::53"].map(|ip| ip.parse().unwrap());
         assert_eq!(servers, expected);
-    }
-
-    #[test]
-    fn patience_lasts_ever_longer_and_begins_anew_after_an_answer() {
-        let mut rng = SmallRng::seed_from_u64(1);
-        let mut patience = Patience::new();
-        let mut now = Instant::from_millis(0);
-        assert_eq!(patience.poll_timeout(), None);
-        let mut last = Duration::ZERO;
-        for round in 0..12 {
-            assert!(!patience.is_due(now, &mut rng), "round {round}");
-            let next = patience.poll_timeout().unwrap();
-            let pause = next.since(now);
-            assert!(pause <= PATIENCE.1.mul_f64(1.25), "{pause:?}");
-            assert!(round > 4 || pause > last, "{pause:?} after {last:?}");
-            (now, last) = (next, pause);
-            assert!(patience.is_due(now, &mut rng), "round {round}");
-            // The next pause has begun with that answer.
-            now += Duration::from_nanos(1);
-        }
-        patience.rest();
-        assert!(!patience.is_due(now, &mut rng));
-        assert!(patience.poll_timeout().unwrap().since(now) <= PATIENCE.0.mul_f64(1.25));
     }
 }

@@ -190,7 +190,8 @@ pub fn plan(numbers: &Numbers, desired: &Desired, tun: Option<u32>) -> Result<Pl
             plan.add_network(numbers, network);
         }
     }
-    plan.add_sides(numbers, &desired.rules, desired.tun.as_ref().and(tun).is_some());
+    let sides = desired.rules.iter().map(|rule| rule.side).collect();
+    plan.add_sides(numbers, &sides, desired.tun.as_ref().and(tun).is_some());
     plan.firewall =
         firewall(numbers, desired) + &unsolicited::chains(desired) + &share::chains(desired);
     Ok(plan)
@@ -267,8 +268,8 @@ impl Plan {
         }
     }
 
-    /// Where chosen connections go, in front of all else: their source address may name the other side.
-    fn add_sides(&mut self, numbers: &Numbers, rules: &[split::Rule], has_tun: bool) {
+    /// Where chosen connections of these sides go, in front of all else: their source address may name the other side.
+    pub(crate) fn add_sides(&mut self, numbers: &Numbers, sides: &BTreeSet<Side>, has_tun: bool) {
         let lookup = |table, suppress| RuleAction::Lookup { table, suppress };
         let outside = [(6_u32, Some(lookup(MAIN_TABLE, None))), (5, Some(RuleAction::Unreachable))];
         let inside = [
@@ -277,7 +278,7 @@ impl Plan {
             (2, Some(RuleAction::Unreachable)),
         ];
         for (side, actions) in [(Side::Outside, &outside[..]), (Side::Inside, &inside[..])] {
-            if !rules.iter().any(|rule| rule.side == side) {
+            if !sides.contains(&side) {
                 continue;
             }
             for (before, action) in actions {

@@ -29,6 +29,7 @@ use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{LinuxTun, TunControl as _, TunOptions};
 use ropewalk_link_io::udp::Sockets;
+use ropewalk_proto::config::MAX_LINKS;
 use ropewalk_settings::Sandbox;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -262,7 +263,8 @@ async fn serve(
             .context("cannot start the thread that keeps the history")?;
     let (portals, questions) = mpsc::channel(1);
     let scout = Scout { questions, daemon: commands.clone() };
-    let (udp_again, questions) = mpsc::channel(1);
+    // All links may be due at the same moment, and one after the other is asked.
+    let (udp_again, questions) = mpsc::channel(MAX_LINKS);
     let udp_scout = udp_again::Scout { questions, daemon: commands.clone() };
     let setup = Setup {
         proxies,

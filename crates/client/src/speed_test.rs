@@ -12,6 +12,7 @@
 //! allowance than [`plan`] says. Pure: what it asks of the core goes through [`Engine`], and time is an argument.
 
 mod figures;
+mod known;
 mod phase;
 mod plan;
 
@@ -23,11 +24,12 @@ use ropewalk_control::speed::sentences;
 use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::config::MAX_LINKS;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{SpeedAnswer, SpeedError, SpeedPhase};
+use ropewalk_proto::tunnel::{SPEED_LIFETIME, SpeedAnswer, SpeedError, SpeedPhase};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::frame::{SpeedLoad, SpeedRefusal};
 
 pub(crate) use figures::Reading;
+pub(crate) use known::KnownTests;
 use phase::{Part, Phase, Progress};
 pub(crate) use plan::Candidate;
 use plan::{LinkPlan, Step, of_step};
@@ -47,7 +49,10 @@ const LATE: Duration = Duration::from_millis(300);
 /// A proxy that has said nothing for so long does not answer: by then it was asked fifteen times.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
-/// Nobody who has not asked for so long waits for the figures any more.
+/// What is said of such a proxy, and of one that stops answering.
+const NO_ANSWER: &str = "the proxy does not answer";
+
+/// Nobody who has not asked for so long waits for the figures any more. For as long they are kept when another test begins.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The figures of a step that the proxy ended count from this time on.
@@ -73,6 +78,9 @@ pub(crate) trait Engine {
 
     /// What the proxy said to it.
     fn answer(&self) -> Option<SpeedAnswer>;
+
+    /// When it last said something to it.
+    fn answered_at(&self) -> Option<Instant>;
 
     /// The round trip on a link that so many percent did not exceed.
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration>;
@@ -108,6 +116,8 @@ pub(crate) struct SpeedTest {
     at: usize,
     /// `None`: the test is over.
     phase: Option<Phase>,
+    /// The step before the pause that goes on: what was under way at its end comes meanwhile.
+    settling: Option<Phase>,
     session: Option<SessionIndex>,
     /// When somebody last asked for it.
     asked: Instant,
@@ -150,6 +160,7 @@ impl SpeedTest {
             left: wish.max_bytes,
             at: 0,
             phase: None,
+            settling: None,
             session: engine.session(),
             asked: now,
             tick_at: now + TICK,
@@ -195,6 +206,8 @@ impl SpeedTest {
         if self.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
+        // A loop that stood still has yet to hear what came meanwhile.
+        let on_time = now.since(self.tick_at) < TICK;
         self.tick_at = now + TICK;
         if now.since(self.asked) > PATIENCE {
             return self.stop(engine, "nobody asks for it any more".to_owned());
@@ -205,6 +218,9 @@ impl SpeedTest {
         let Some(phase) = &mut self.phase else { return };
         let progress = phase.look(now, engine);
         let elapsed = phase.elapsed(now);
+        // Without a grant nothing is sent, and a rate would be that of a link at rest.
+        let granted = engine.answered_at().filter(|_| on_time && phase.step.way().is_some());
+        let is_over = granted.is_some_and(|at| now.since(at) > SPEED_LIFETIME);
         match engine.answer() {
             Some(SpeedAnswer::Refused { why, wait }) => {
                 if why == SpeedRefusal::UsedUp && elapsed >= WORTH_COUNTING {
@@ -212,9 +228,10 @@ impl SpeedTest {
                 }
                 return self.stop(engine, refused(why, wait));
             }
-            None if elapsed >= ANSWER_TIME => {
-                return self.stop(engine, "the proxy does not answer".to_owned());
+            Some(SpeedAnswer::Granted) if is_over => {
+                return self.stop(engine, NO_ANSWER.to_owned());
             }
+            None if elapsed >= ANSWER_TIME => return self.stop(engine, NO_ANSWER.to_owned()),
             Some(SpeedAnswer::Granted) | None => {}
         }
         let short = self.short_of_allowance(engine);
@@ -323,21 +340,31 @@ impl SpeedTest {
 
     /// Notes what the step used, and what it found if that counts. Returns which it was.
     fn close(&mut self, engine: &impl Engine, ending: Ending) -> Option<Step> {
-        let phase = self.phase.take()?;
-        if let Some(way) = phase.step.way() {
-            for (part, bytes) in phase.parts.iter().zip(phase.tested(way)) {
-                self.report.test_bytes += bytes;
-                if let Some(link) = self.report.links.get_mut(part.at) {
-                    link.test_bytes += bytes;
-                }
-                self.left = self.left.map(|left| left.saturating_sub(bytes));
-                self.spend(part.at, bytes);
-            }
+        let mut phase = self.phase.take()?;
+        if let Some(mut before) = self.settling.take() {
+            before.settle(engine);
+            self.charge(&mut before);
         }
+        self.charge(&mut phase);
         if ending != Ending::Dropped {
             self.note(&phase, ending == Ending::CutShort, engine);
         }
-        Some(phase.step)
+        let step = phase.step;
+        self.settling = Some(phase).filter(|_| step.way().is_some());
+        Some(step)
+    }
+
+    /// Counts what the links of a step carried for the test and was not counted yet.
+    fn charge(&mut self, phase: &mut Phase) {
+        let used = phase.take_used();
+        for (part, bytes) in phase.parts.iter().zip(used) {
+            self.report.test_bytes += bytes;
+            if let Some(link) = self.report.links.get_mut(part.at) {
+                link.test_bytes += bytes;
+            }
+            self.left = self.left.map(|left| left.saturating_sub(bytes));
+            self.spend(part.at, bytes);
+        }
     }
 
     /// A link has carried so much for the test.
@@ -390,6 +417,7 @@ impl SpeedTest {
 
     fn end(&mut self, engine: &mut impl Engine, state: SpeedTestState) {
         engine.end();
+        self.settling = None;
         self.report.state = state;
         self.report.summary = sentences(&self.report);
     }

@@ -7,20 +7,19 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
 use ropewalk_control::api::{
     AllowanceStatus, DaemonStatus, HistoryStatus, KillSwitch, LinkState, LinkStatus, OffloadStatus,
-    Role, STATUS_VERSION, SessionStatus, SpendingStatus, StatusReport, TunnelState, TunnelStatus,
-    TunnelTrouble,
+    Role, STATUS_VERSION, SpendingStatus, StatusReport, TunnelStatus,
 };
+use ropewalk_daemon::client_status::{self, ClientFacts, PATIENCE, heard, why_over_tls};
 use ropewalk_daemon::scheduling_status;
 use ropewalk_daemon::status::{self, LinkFacts};
 use ropewalk_link_io::tun::TunCounters;
-use ropewalk_proto::client::{ClientLinkStats, ClientState, ClientStats, LinkKey, Trouble};
+use ropewalk_proto::client::{ClientState, ClientStats};
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{LinkState as CoreLinkState, LinkStats};
-use ropewalk_settings::{Direction, LinkTerms, PublicKey, TlsUse};
+use ropewalk_settings::{Direction, LinkTerms, PublicKey};
 
 use crate::allowance::Allowances;
 use crate::config::Config;
@@ -92,160 +91,39 @@ pub(crate) fn report(
     }
 }
 
-/// Whether packets pass, in the document's words. Up means that they find their way into the tunnel too:
-/// whoever waits for it may send at once.
-pub(crate) fn tunnel_state(state: &ClientState, routed: bool) -> TunnelState {
-    match state {
-        ClientState::Connected { .. } if routed => TunnelState::Up,
-        ClientState::Connected { .. } => TunnelState::Connecting,
-        ClientState::Joining { .. } | ClientState::Asking { .. } | ClientState::Waiting { .. } => {
-            TunnelState::Connecting
-        }
-        ClientState::Stalled { .. } => TunnelState::Stalled,
-        ClientState::NoLinks => TunnelState::Idle,
-        ClientState::Closed => TunnelState::Closed,
-    }
-}
-
 fn tunnel(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> TunnelStatus {
-    let (config, stats) = (facts.config, facts.stats);
-    let tunnel = stats.tunnel.as_ref();
-    let (up, down) = (stats.accepted, stats.delivered);
-    let [up_bps, down_bps] = tunnel.map(|tunnel| tunnel.rates(facts.now)).unwrap_or_default();
-    let own = |is_v4: bool| {
-        let own = stats.session.iter().flat_map(|session| &session.own);
-        own.copied().find(|net| net.addr().is_ipv4() == is_v4)
-    };
-    TunnelStatus {
-        peer: facts.peer.0.clone(),
+    let shared = ClientFacts {
+        now: facts.now,
+        settings: &facts.config.tunnel,
+        peer: &facts.peer.0,
         peer_public_key: facts.peer.1,
-        state: tunnel_state(&facts.state, facts.routed),
-        reason: reason(facts),
-        trouble: trouble(&facts.state),
-        state_age_s: facts.seconds(facts.since),
-        inner_v4: own(true).and_then(|net| match net {
-            IpNet::V4(net) => Some(net.addr()),
-            IpNet::V6(_) => None,
-        }),
-        inner_v6: own(false).and_then(|net| match net {
-            IpNet::V6(net) => Some(net.addr()),
-            IpNet::V4(_) => None,
-        }),
-        inner_mtu: tunnel.and_then(|tunnel| tunnel.inner_mtu),
-        session: session(facts),
-        policy: status::policy(&config.tunnel, None),
-        up: status::packets(up_bps, up),
-        down: status::packets(down_bps, down),
-        queue: tunnel.map(status::queue).unwrap_or_default(),
-        resequencer: tunnel.map(|tunnel| status::resequencer(&tunnel.reseq)).unwrap_or_default(),
-        repairs: tunnel.and_then(status::repairs),
-        redundancy: tunnel.and_then(status::redundancy),
-        outages: status::outages(facts.now, &stats.outages),
-        local_acks: tunnel.map(status::local_acks).unwrap_or_default(),
-        links: links(facts, local),
-        flows: tunnel.and_then(|tunnel| tunnel.flows).map(scheduling_status::flow_table),
-        spending: spending(facts),
-        drops: drops(facts),
-    }
-}
-
-/// Why packets do not pass.
-fn reason(facts: &Facts<'_>) -> Option<String> {
-    match &facts.state {
-        ClientState::Connected { .. } if !facts.routed => {
-            Some("the routes into the tunnel are not in place yet".to_owned())
-        }
-        ClientState::Connected { .. } | ClientState::Closed => None,
-        ClientState::Joining { .. } => Some("the links are being opened".to_owned()),
-        ClientState::Stalled { since, trouble } => Some(stalled(facts.seconds(*since), trouble)),
-        ClientState::Asking { since, trouble } => Some(asking(facts.seconds(*since), trouble)),
-        ClientState::Waiting { until, trouble } => {
-            let seconds = until.since(facts.now).as_secs_f64().ceil();
-            Some(format!("{trouble}; asking again in {seconds} s"))
-        }
-        ClientState::NoLinks => Some(match facts.unresolved {
-            Some(trouble) => trouble.to_owned(),
-            None => "no link is usable".to_owned(),
-        }),
-    }
-}
-
-/// Why there is no session, for programs.
-fn trouble(state: &ClientState) -> Option<TunnelTrouble> {
-    let (ClientState::Stalled { trouble, .. }
-    | ClientState::Asking { trouble, .. }
-    | ClientState::Waiting { trouble, .. }) = state
-    else {
-        return None;
+        state: &facts.state,
+        unrouted: (!facts.routed).then_some("the routes into the tunnel are not in place yet"),
+        unresolved: facts.unresolved,
+        since: facts.since,
+        keys_since: facts.keys_since,
+        stats: facts.stats,
+        tun: facts.tun,
+        send_errors: facts.send_errors,
     };
-    Some(match trouble {
-        Trouble::NoAnswer => TunnelTrouble::NoAnswer,
-        Trouble::Refused(_) => TunnelTrouble::Refused,
-        Trouble::OtherVersions(_) => TunnelTrouble::OtherVersions,
-        Trouble::NotAuthentic => TunnelTrouble::NotAuthentic,
-        Trouble::Closed(_) => TunnelTrouble::Closed,
-    })
-}
-
-/// The proxy has been asked for a session for so many seconds.
-fn asking(seconds: f64, trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::NoAnswer if seconds < PATIENCE => {
-            "the proxy is being asked for a session".to_owned()
-        }
-        trouble => trouble.to_string(),
-    }
-}
-
-/// No link of the session has answered for so many seconds.
-fn stalled(seconds: f64, trouble: &Trouble) -> String {
-    const STALLED: &str = "no link answers; another session is sought";
-    match trouble {
-        Trouble::NoAnswer if seconds < PATIENCE => STALLED.to_owned(),
-        trouble => format!("{STALLED}: {trouble}"),
-    }
-}
-
-fn session(facts: &Facts<'_>) -> Option<SessionStatus> {
-    let session = facts.stats.session.as_ref()?;
-    let since = match facts.state {
-        ClientState::Connected { since } | ClientState::Joining { since } => since,
-        // The core tells only since when it is stalled; the keys are at most as old as the session.
-        _ => facts.keys_since,
-    };
-    let ages = (facts.seconds(since), facts.seconds(facts.keys_since));
-    Some(status::session(session.cipher.as_str(), ages, facts.stats.tunnel.as_ref()))
+    client_status::tunnel(&shared, links(facts, local), spending(facts))
 }
 
 fn links(facts: &Facts<'_>, local: impl Fn(SocketId) -> Option<SocketAddr>) -> Vec<LinkStatus> {
-    let mut links: Vec<LinkStatus> = facts
-        .links
-        .iter()
-        .map(|link| {
-            let of = |key: Option<LinkKey>| {
-                let mut stats = facts.stats.links.iter();
-                stats.find(|stats| Some(stats.key) == key)
-            };
-            status_of(facts, link, [of(link.key()), of(link.tls_key())], &local)
-        })
-        .collect();
-    // Those without an id keep their place behind the others.
-    links.sort_by_key(|link| link.id.map_or(u16::MAX, u16::from));
-    links
+    facts.links.iter().map(|link| status_of(facts, link, &local)).collect()
 }
 
 fn status_of(
     facts: &Facts<'_>,
     link: &Link,
-    by: [Option<&ClientLinkStats>; 2],
     local: impl Fn(SocketId) -> Option<SocketAddr>,
 ) -> LinkStatus {
-    let [udp, tls] = by.map(|stats| stats?.link.as_ref());
-    let over_tls = is_over_tls(link, udp, tls);
-    let core = if over_tls { tls } else { udp };
+    let way = link.in_use(facts.stats);
+    let over_tls = way.is_some_and(|way| way.over_tls);
+    let core = way.and_then(|way| way.core);
     let since = core.map_or(link.since, |core| core.since.max(link.since));
     let (state, reason) = state_of(facts, link, core, over_tls, facts.seconds(since));
-    let all = by.into_iter().flatten();
+    let all = facts.stats.links.iter().filter(|stats| link.has(stats.key));
     let (sent, received) = all.fold(Default::default(), |(sent, received), stats| {
         (stats.sent.plus(sent), stats.received.plus(received))
     });
@@ -291,21 +169,6 @@ fn spending(facts: &Facts<'_>) -> Option<SpendingStatus> {
     scheduling_status::spending(known, price, &facts.stats.ledger)
 }
 
-/// Whether a link is to be shown as it goes over TLS: while it does, and not by UDP.
-fn is_over_tls(link: &Link, udp: Option<&LinkStats>, tls: Option<&LinkStats>) -> bool {
-    let is_up = |core: Option<&LinkStats>| core.is_some_and(|core| core.state == CoreLinkState::Up);
-    let alone = link.key().is_none() && link.tls_key().is_some();
-    alone || is_up(tls) && !is_up(udp)
-}
-
-/// Why a link goes over TLS.
-fn way_of(setting: TlsUse) -> &'static str {
-    match setting {
-        TlsUse::Always => "over TLS, as the config says (tls = \"always\")",
-        TlsUse::Auto | TlsUse::Never => "over TLS, because UDP is not answered here",
-    }
-}
-
 /// A link has an address and no answer: what was asked, and since when.
 fn no_answer(facts: &Facts<'_>, link: &Link, seconds: f64) -> String {
     let trouble = link.tls_socket().and_then(facts.carrier_trouble);
@@ -339,26 +202,6 @@ fn no_answer(facts: &Facts<'_>, link: &Link, seconds: f64) -> String {
     format!("no answer from the proxy for {seconds:.0} s: asked {asked}{hint}{over_tls}")
 }
 
-/// What the proxy's own word makes of links that wait for a session: they were heard.
-pub(crate) fn heard(state: &ClientState) -> Option<&'static str> {
-    let (ClientState::Stalled { trouble, .. }
-    | ClientState::Asking { trouble, .. }
-    | ClientState::Waiting { trouble, .. }) = state
-    else {
-        return None;
-    };
-    match trouble {
-        Trouble::NoAnswer => None,
-        Trouble::Refused(_) => Some("the proxy answers, and refuses this client"),
-        Trouble::OtherVersions(_) => Some("the proxy answers, in another version of the protocol"),
-        Trouble::NotAuthentic => Some("answers come, and do not decrypt"),
-        Trouble::Closed(_) => Some("the proxy ended the session"),
-    }
-}
-
-/// Seconds without an answer after which a person is told what may be wrong.
-const PATIENCE: f64 = 5.0;
-
 /// The state of a link and its reason: config and host first, then the socket, then the core.
 fn state_of(
     facts: &Facts<'_>,
@@ -379,7 +222,7 @@ fn state_of(
     let no_answer = || Some(known().unwrap_or_else(|| no_answer(facts, link, seconds)));
     match core.map(|core| core.state) {
         Some(CoreLinkState::Up) if over_tls => {
-            (LinkState::Up, Some(way_of(facts.config.proxy.tls).to_owned()))
+            (LinkState::Up, Some(why_over_tls(facts.config.proxy.tls).to_owned()))
         }
         // One family of two may have no socket; that is worth a word even then.
         Some(CoreLinkState::Up) => (LinkState::Up, link.trouble.clone()),
@@ -388,59 +231,8 @@ fn state_of(
     }
 }
 
-fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
-    let core = facts.stats.drops.iter().map(|(reason, count)| (reason.as_str(), count));
-    let sent = facts.send_errors.iter().map(|(reason, count)| (*reason, *count));
-    status::drops(core.chain(sent).chain(facts.tun.drops()))
-}
-
 impl Facts<'_> {
     fn seconds(&self, since: Instant) -> f64 {
         status::seconds(self.now, since)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ropewalk_proto::wire::frame::CloseReason;
-
-    use super::*;
-
-    #[test]
-    fn nothing_is_said_to_be_wrong_before_a_slow_proxy_would_have_answered() {
-        for (seconds, trouble, said) in [
-            (0.0, Trouble::NoAnswer, "the proxy is being asked"),
-            (4.9, Trouble::NoAnswer, "the proxy is being asked"),
-            (5.0, Trouble::NoAnswer, "no answer: the proxy cannot be reached"),
-            (0.0, Trouble::Closed(CloseReason::Shutdown), "the proxy stopped"),
-        ] {
-            let text = asking(seconds, &trouble);
-            assert!(text.contains(said), "{seconds} s, {trouble:?}: {text}");
-        }
-        assert!(!stalled(4.9, &Trouble::NoAnswer).contains("no answer"));
-        assert!(stalled(5.0, &Trouble::NoAnswer).contains("cannot be reached"));
-        assert!(stalled(0.0, &Trouble::Closed(CloseReason::Shutdown)).contains("stopped"));
-    }
-
-    #[test]
-    fn programs_are_told_in_a_word_why_there_is_no_session() {
-        let at = Instant::from_millis(7);
-        let table = [
-            (Trouble::NoAnswer, TunnelTrouble::NoAnswer),
-            (Trouble::OtherVersions([2, 3].into_iter().collect()), TunnelTrouble::OtherVersions),
-            (Trouble::NotAuthentic, TunnelTrouble::NotAuthentic),
-            (Trouble::Closed(CloseReason::Removed), TunnelTrouble::Closed),
-        ];
-        for (known, told) in table {
-            for state in [
-                ClientState::Stalled { since: at, trouble: known.clone() },
-                ClientState::Asking { since: at, trouble: known.clone() },
-                ClientState::Waiting { until: at, trouble: known.clone() },
-            ] {
-                assert_eq!(trouble(&state), Some(told), "{state:?}");
-            }
-        }
-        assert_eq!(trouble(&ClientState::Connected { since: at }), None);
-        assert_eq!(trouble(&ClientState::NoLinks), None);
     }
 }

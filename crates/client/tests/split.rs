@@ -27,6 +27,9 @@ use ropewalk_settings::{InterfaceName, NamePattern, Selector, Text as _};
 const SERVER: &str = "198.51.100.1";
 const SERVER_V6: &str = "2001:db8:5::1";
 
+/// The server's address among the neighbours.
+const NEIGHBOUR: &str = "10.1.0.1";
+
 /// The host's addresses as the server sees them: through the tunnel, and around it.
 const INSIDE: [&str; 2] = ["10.77.0.2", "fd77::2"];
 const OUTSIDE: [&str; 2] = ["10.1.0.2", "2001:db8:1::2"];
@@ -60,7 +63,7 @@ fn lab(test: &str) -> Option<Lab> {
     ));
     world.sh(&format!(
         "ip addr add {SERVER}/32 dev lo; ip addr add {SERVER_V6}/128 dev lo nodad
-         ip addr add 10.1.0.1/24 dev far1; ip addr add 2001:db8:1::1/64 dev far1 nodad
+         ip addr add {NEIGHBOUR}/24 dev far1; ip addr add 2001:db8:1::1/64 dev far1 nodad
          ip link set far1 up; ip link set far0 up
          ip route add 10.77.0.2/32 dev far0; ip -6 route add fd77::2/128 dev far0
          for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done"
@@ -81,7 +84,7 @@ fn lab(test: &str) -> Option<Lab> {
         "ip neigh add 10.77.0.2 lladdr {near} dev far0; ip -6 neigh add fd77::2 lladdr {near} dev far0"
     ));
     world.run(|| {
-        for address in [SERVER, SERVER_V6] {
+        for address in [SERVER, SERVER_V6, NEIGHBOUR] {
             let address: IpAddr = address.parse().unwrap();
             let listener = TcpListener::bind((address, 7)).unwrap();
             std::thread::spawn(move || {
@@ -259,6 +262,30 @@ fn the_kill_switch_lets_out_who_is_excluded_and_nobody_else() {
     assert_eq!(seen(&lab.host, STRANGER, SERVER), OUTSIDE[0]);
 }
 
+#[test]
+fn the_kill_switch_lets_into_the_tunnel_what_routes_choose_and_nothing_of_it_elsewhere() {
+    let test =
+        "the_kill_switch_lets_into_the_tunnel_what_routes_choose_and_nothing_of_it_elsewhere";
+    let Some(lab) = lab(test) else { return };
+    lab.host.block_on(async || {
+        let mut network = open().await;
+        network.lock("rope0").await.unwrap();
+        let desired = wanted(&network, chosen(&["user:12345"], &[]), false, &INSIDE).await;
+        let outcome = network.apply(&desired).await.unwrap();
+        assert_eq!((outcome.problems, outcome.unlocked), (vec![], false));
+    });
+    for (family, to) in [SERVER, SERVER_V6].into_iter().enumerate() {
+        assert_eq!(seen(&lab.host, STRANGER, to), INSIDE[family], "the user");
+        assert_eq!(seen(&lab.host, "", to), "", "everybody else");
+    }
+    assert_eq!(seen(&lab.host, STRANGER, NEIGHBOUR), OUTSIDE[0], "a neighbour");
+    // Somebody took away what the marks lead to: they lead nowhere else.
+    lab.host.sh("ip rule flush protocol 114; ip -6 rule flush protocol 114");
+    for to in [SERVER, SERVER_V6] {
+        assert_eq!(seen(&lab.host, STRANGER, to), "", "it leaked to {to}");
+    }
+}
+
 /// A control group of the test's own, gone with it.
 struct Group {
     folder: PathBuf,
@@ -425,6 +452,37 @@ fn a_connection_stays_where_it_began_and_ends_with_its_rule() {
     });
 }
 
+#[test]
+fn nothing_of_a_connection_leaves_around_the_tunnel_when_its_rule_was_the_last_one() {
+    let test = "nothing_of_a_connection_leaves_around_the_tunnel_when_its_rule_was_the_last_one";
+    let Some(lab) = lab(test) else { return };
+    lab.host.sh("nft -f - <<'END'
+table inet seen {
+    counter around { }
+    chain out {
+        type filter hook postrouting priority 300; policy accept;
+        oifname \"wan1\" tcp dport 7 counter name around
+    }
+}
+END");
+    lab.host.block_on(async || {
+        let around = "nft list counter inet seen around | grep -c 'packets 0 ' || true";
+        let mut network = open().await;
+        let desired = wanted(&network, chosen(&["user:0"], &[]), false, &INSIDE).await;
+        network.apply(&desired).await.unwrap();
+        let during = TcpStream::connect((SERVER, 7)).unwrap();
+        assert_eq!(ask(&during).unwrap(), INSIDE[0]);
+        assert_eq!(seen_there(around).await, "1");
+        let none = Desired { rules: Vec::new(), ..desired };
+        network.apply(&none).await.unwrap();
+        assert!(ask(&during).is_err(), "it goes on");
+        assert_eq!(seen_there(around).await, "1", "it left around the tunnel");
+        let after = TcpStream::connect((SERVER, 7)).unwrap();
+        assert_eq!(ask(&after).unwrap(), OUTSIDE[0]);
+        assert_eq!(seen_there(around).await, "0", "the count sees nothing at all");
+    });
+}
+
 /// From which address this connection is seen.
 fn ask(mut stream: &TcpStream) -> std::io::Result<String> {
     stream.set_read_timeout(Some(Duration::from_secs(3)))?;
@@ -465,11 +523,15 @@ fn a_crash_and_another_start_leave_nothing_and_neither_does_an_end() {
     lab.host.block_on(async move || {
         let mut network = open().await;
         let desired = wanted(&network, both(), true, &INSIDE).await;
-        network.apply(&desired).await.unwrap();
-        // Without rules there is no table.
+        // Without rules there is no table, until there was one.
         let none = Desired { rules: Vec::new(), ..desired.clone() };
         network.apply(&none).await.unwrap();
         assert!(!seen_there("nft list ruleset").await.contains("ropewalk_split"));
+        network.apply(&desired).await.unwrap();
+        network.apply(&none).await.unwrap();
+        let left = seen_there("nft list table inet ropewalk_split").await;
+        assert!(left.contains("chain known") && !left.contains("vmap"), "{left}");
+        assert!(!network.apply(&none).await.unwrap().changed, "twice is once");
         network.apply(&desired).await.unwrap();
         network.remove().await.unwrap();
     });

@@ -5,7 +5,12 @@
 //! | part | its one concern |
 //! | --- | --- |
 //! | [`core`] | keys and ciphers of a config, for the protocol core |
+//! | [`proxies`] | the proxies that a client knows: how they are told, and what outlives a run |
+//! | [`gaps`] | times in which this machine stood still |
+//! | [`held`] | packets that the core gave while no TUN was at hand |
+//! | [`patience`] | pauses that grow while something does not answer |
 //! | [`status`] | what the core counts, in the words of the status document |
+//! | [`client_status`] | of that, the tunnel of a client, and how it stands with its session in words |
 //! | [`scheduling_status`] | of that, what schedulers make of links and flows, and what it costs |
 //! | [`reload`] | reading the config again, and what of it needs a restart |
 //! | [`mod@file`], [`writer`] | files that survive a crash; the same beside a packet loop |
@@ -19,14 +24,19 @@
 //! | [`offload`] | what is left to the kernel |
 //! | [`mark`] | its being the only one in a network namespace |
 
+pub mod client_status;
 pub mod core;
 pub mod file;
 pub mod format;
+pub mod gaps;
 pub mod heartbeat;
+pub mod held;
 pub mod history;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;
+pub mod patience;
+pub mod proxies;
 pub mod reload;
 pub mod sandbox;
 pub mod scheduling_status;
@@ -34,4 +44,5 @@ pub mod secrecy;
 pub mod service;
 pub mod status;
 pub mod wakeup;
+pub mod way;
 pub mod writer;

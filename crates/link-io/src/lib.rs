@@ -13,7 +13,8 @@
 //! * [`conntrack`], [`forwarding`], [`netlink`], [`nft`], [`sysctl`]: the kernel's network configuration (Linux).
 //!
 //! Linux runs today. What a kernel lacks (segmentation offload, large buffers) is found at run time
-//! and worked around.
+//! and worked around. Without what asks or changes the host's network the rest is what an app on Android needs: sockets
+//! that [somebody else binds](udp::Bound::prepared), and [a TUN that somebody else opens](tun::InheritedTun).
 
 pub mod clock;
 #[cfg(target_os = "linux")]

@@ -6,17 +6,27 @@
 //! super packets (`IFF_VNET_HDR`) splits and joins them inside these same calls.
 
 pub mod channel;
+pub mod inherited;
+#[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(target_os = "linux")]
 pub mod offload;
+#[cfg(target_os = "linux")]
 pub mod queues;
+mod request;
 
 pub use channel::{ChannelEnd, ChannelTun};
+pub use inherited::InheritedTun;
+#[cfg(target_os = "linux")]
 pub use linux::{LinuxTun, TunOptions};
+#[cfg(target_os = "linux")]
 pub use queues::TunQueue;
 
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
+use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
 /// The largest inner packet: the largest IP packet.
@@ -49,6 +59,21 @@ pub trait TunControl {
     /// queues; what he writes meanwhile is dropped and counted. The last that is attached stays so. That a queue cannot be
     /// attached again, the next [`Tun::flush`] says.
     fn set_attached(&mut self, _attached: bool) {}
+
+    /// Goes on with this TUN, which somebody else opened, in place of the one before, which is closed; `None`: with none,
+    /// until another comes. Only an [`InheritedTun`] takes one. Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot wait for it, and there is none from now on; or this TUN is no inherited one, and stays.
+    fn replace(&mut self, _fd: Option<OwnedFd>) -> Result<(), TunError> {
+        let (name, action) = (self.name().to_owned(), "replacing it by another");
+        Err(TunError::Io { name, action, source: io::ErrorKind::Unsupported.into() })
+    }
+
+    /// Whether there is an interface at present. An inherited one may be yet to come, or gone.
+    fn is_open(&self) -> bool {
+        true
+    }
 }
 
 /// A source and sink of inner packets.
@@ -208,6 +233,12 @@ pub enum TunError {
         /// What trying it said.
         why: String,
     },
+    /// What somebody else opened cannot be used.
+    #[error("the descriptor is no TUN that can be used: {why}")]
+    NoTun {
+        /// What is wrong with it.
+        why: String,
+    },
     /// The interface disappeared while it was in use.
     #[error("TUN interface {name} is gone: somebody deleted it")]
     Gone {
@@ -224,4 +255,10 @@ pub enum TunError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// Whether the kernel says that the interface behind the descriptor was deleted. (`EIO` is not this:
+/// it means that the interface is down.)
+fn is_gone(errno: Option<Errno>) -> bool {
+    matches!(errno, Some(Errno::BADFD | Errno::NODEV | Errno::NXIO))
 }

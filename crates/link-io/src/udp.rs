@@ -5,6 +5,7 @@
 
 mod batch;
 mod carried;
+mod prepared;
 mod receive;
 mod socket;
 #[cfg(target_os = "linux")]
@@ -12,6 +13,7 @@ mod steering;
 
 pub use batch::{LANE_BYTES, LANE_DATAGRAMS, LANES, OutBatch};
 pub use carried::Carrier;
+pub use prepared::{Prepare, source_towards};
 pub use receive::ReceivedDatagram;
 pub use socket::{
     Bound, ClientSocket, OffloadInUse, ProxySocket, RECV_BUFFER, SEND_BUFFER, SocketCounters,
@@ -286,6 +288,38 @@ impl SendErrorKind {
         )
     }
 
+    /// The name under which a client counts it. A proxy tells more of them apart.
+    #[must_use]
+    pub const fn counter(self) -> &'static str {
+        match self {
+            // A probe of the path MTU may be longer than the interface allows: that is its answer.
+            Self::TooBig => "send_too_big",
+            Self::Unreachable => "send_unreachable",
+            Self::Forbidden => "send_forbidden",
+            Self::Full => "send_full",
+            Self::InterfaceDown
+            | Self::InterfaceGone
+            | Self::AddressGone
+            | Self::Closed
+            | Self::Other(_) => "send_failed",
+        }
+    }
+
+    /// What the kernel says against sending, for people.
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::TooBig => "the interface's MTU is too small",
+            Self::Unreachable => "no route to the proxy by this interface",
+            Self::InterfaceDown => "the interface is down",
+            Self::InterfaceGone => "the interface is gone",
+            Self::AddressGone => "the interface has lost its address",
+            Self::Forbidden => "a firewall on this machine forbids it",
+            Self::Full => "the interface takes no more",
+            Self::Closed | Self::Other(_) => "the kernel refuses to send",
+        }
+    }
+
     fn from_errno(errno: Errno) -> Self {
         match errno {
             Errno::MSGSIZE => Self::TooBig,
@@ -330,6 +364,20 @@ pub enum OpenError {
         what: &'static str,
         /// The capability's name.
         capability: &'static str,
+    },
+    /// Whoever is to bind the socket to its network did not.
+    #[error("the socket was not bound to its network: {source}")]
+    Network {
+        /// What was said.
+        source: io::Error,
+    },
+    /// The network that the socket is bound to leads nowhere.
+    #[error("this network has no route to {remote}: {source}")]
+    NoWay {
+        /// Where to.
+        remote: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The kernel does not lead datagrams to one of several sockets.
     #[error(

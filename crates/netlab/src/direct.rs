@@ -24,7 +24,7 @@ use ropewalk_settings::{Keepalive, PresharedKey};
 
 use crate::error::LabError;
 use crate::inner::CLIENT;
-use crate::pair::link_config;
+use crate::pair::{client_config, link_config};
 
 /// From a datagram of the client to the answer.
 pub const ROUND_TRIP: Duration = Duration::from_millis(2);
@@ -38,16 +38,16 @@ const MOST: u32 = 1 << 16;
 /// Where every client takes the proxy to be.
 pub const PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2)), 51_900);
 
-/// Datagrams in fixed memory.
-pub(crate) struct Batch {
+/// Datagrams in memory that is there from the start.
+pub struct Batch {
     bytes: Box<[u8]>,
     entries: Vec<(Path, Ecn, usize)>,
     reserved: Option<(Path, Ecn)>,
     full: bool,
 }
 
-impl Batch {
-    pub(crate) fn new() -> Self {
+impl Default for Batch {
+    fn default() -> Self {
         Self {
             bytes: vec![0; BATCH * LARGEST].into_boxed_slice(),
             entries: Vec::with_capacity(BATCH),
@@ -55,19 +55,23 @@ impl Batch {
             full: false,
         }
     }
+}
 
-    pub(crate) fn clear(&mut self) {
+impl Batch {
+    /// Forgets what it holds.
+    pub fn clear(&mut self) {
         self.entries.clear();
         self.full = false;
     }
 
     /// Whether it refused something.
-    pub(crate) const fn is_full(&self) -> bool {
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
         self.full
     }
 
     /// Each datagram, with where it goes.
-    pub(crate) fn each(&mut self) -> impl Iterator<Item = (Path, Ecn, &mut [u8])> {
+    pub fn each(&mut self) -> impl Iterator<Item = (Path, Ecn, &mut [u8])> {
         let places = self.bytes.as_chunks_mut::<LARGEST>().0.iter_mut();
         self.entries
             .iter()
@@ -163,8 +167,8 @@ impl Direct {
             proxy: Endpoint::new(Instant::ZERO, endpoint, rng.random()),
             at_clients: Count::default(),
             at_proxy: Count::default(),
-            up: Batch::new(),
-            down: Batch::new(),
+            up: Batch::default(),
+            down: Batch::default(),
             links,
         };
         let full = |what: &dyn std::fmt::Display| {
@@ -189,15 +193,8 @@ impl Direct {
             };
             let added = direct.proxy.set_peer(Instant::ZERO, secret.public(), peer);
             added.map_err(|error| full(&error))?;
-            let client = ClientConfig {
-                tunnel: config.clone(),
-                secret,
-                proxy: proxy_key,
-                psk: PresharedKey::NONE,
-                invitation: None,
-                ciphers,
-                wall_clock,
-            };
+            let client = client_config(secret, proxy_key, wall_clock);
+            let client = ClientConfig { tunnel: config.clone(), ..client };
             let mut client = Client::new(Instant::ZERO, client, rng.random());
             for link in 0..links {
                 let path = Path { socket: SocketId(link.into()), local: None, remote: PROXY };

@@ -19,7 +19,7 @@ use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{Credentials, Established, InnerFilter, Side, Tunnel};
 use ropewalk_proto::units::SessionIndex;
 use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::{Keepalive, LinkPolicy, PresharedKey, PublicKey};
+use ropewalk_settings::{Bitrate, Keepalive, LinkPolicy, PresharedKey, PublicKey};
 
 use crate::inner::CLIENT;
 use crate::lab::{Lab, Towards};
@@ -69,6 +69,30 @@ pub fn tunnels(client: &TunnelConfig, proxy: &TunnelConfig, seed: u64) -> Tunnel
         Tunnel::new(Instant::ZERO, config.clone(), InnerFilter::default(), session, seed)
     };
     Lab::new(end(client, of_client, [4; 32]), end(proxy, of_proxy, [5; 32]))
+}
+
+/// Two tunnels of this configuration that have been up for three seconds over links of these rates, Mbit/s, and delays, ms
+/// one way, with queues of 100 ms.
+///
+/// # Panics
+/// When there are more links than a tunnel takes.
+#[must_use]
+pub fn connected(config: &TunnelConfig, links: &[(u64, u64)], seed: u64) -> TunnelLab {
+    let mut lab = tunnels(config, config, seed);
+    for (number, (mbit, ms)) in (0..).zip(links) {
+        let conditions = Conditions {
+            rate: Rate::Fixed(Bitrate::from_mbps(*mbit)),
+            delay: Duration::from_millis(*ms),
+            queue: QueueLimit::of_time(Duration::from_millis(100)),
+            ..Conditions::default()
+        };
+        let path = lab.add_link(conditions.clone(), conditions, seed + number);
+        let link = link_config(&format!("wan{number}"), path, Keepalive::default());
+        let added = lab.client.add_link(lab.now, &link);
+        assert!(added.is_ok(), "few links");
+    }
+    lab.run_until(Instant::ZERO + Duration::from_secs(3));
+    lab
 }
 
 /// The keys of the end that sends this way, in the first epoch of [`tunnels`].
@@ -135,17 +159,25 @@ pub fn strangers(config: &TunnelConfig, seed: u64) -> Strangers {
     };
     let added = proxy.set_peer(Instant::ZERO, client_key, peer);
     assert!(added.is_ok(), "an empty table has room");
-    let client = ClientConfig {
-        tunnel: config.clone(),
-        secret: ours,
-        proxy: proxy_key,
-        psk: PresharedKey::NONE,
-        invitation: None,
-        ciphers,
-        wall_clock,
-    };
+    let client = client_config(ours, proxy_key, wall_clock);
+    let client = ClientConfig { tunnel: config.clone(), ..client };
     let client = Client::new(Instant::ZERO, client, rng.random());
     Strangers { lab: Lab::new(client, proxy), proxy_key }
+}
+
+/// What a client needs to know that has neither an invitation nor a preshared key. `wall_clock`: the time since 1970 at
+/// [`Instant::ZERO`].
+#[must_use]
+pub fn client_config(secret: StaticSecret, proxy: PublicKey, wall_clock: Duration) -> ClientConfig {
+    ClientConfig {
+        tunnel: TunnelConfig::default(),
+        secret,
+        proxy,
+        psk: PresharedKey::NONE,
+        invitation: None,
+        ciphers: CipherSet::offered(Capabilities { aes: true }),
+        wall_clock,
+    }
 }
 
 /// The client's settings of a link over `path`.

@@ -36,6 +36,7 @@ mod single;
 pub(crate) mod snapshot;
 mod spoof;
 mod stranger;
+mod tls_link;
 mod upload;
 
 use std::path::Path;
@@ -72,6 +73,7 @@ pub const PROOFS: &[Proof] = &[
     single::PROOF,
     upload::PROOF,
     several::PROOF,
+    tls_link::PROOF,
     cut::PROOF,
     restart::PROOF,
     rekey::PROOF,

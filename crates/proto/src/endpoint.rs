@@ -4,21 +4,23 @@
 //! A datagram costs the same whatever the number of sessions: its index names the session (`sessions`), a
 //! packet's destination names the peer (`peers`), both by a `table`; timers stand in one ordered set, and only
 //! sessions that were touched are asked what they have to send. What a stranger may cause is told in
-//! `admission`.
+//! `admission`, what follows from it in `first`.
 //!
 //! A session is *pending* until its first authentic datagram came, which shows that the client has the
-//! keys now. Only then it takes the place of the peer's old session, whose links are told so.
+//! keys now. Only then it takes the place of the peer's old session, whose links are told so (`life`).
 //!
 //! On several cores, several endpoints share the clients: [`Share`].
 //!
-//! Contract: as for a [`Tunnel`]: after any `handle_*` call, [`Endpoint::poll_transmit`] until it leaves
+//! Contract: as for a [`Tunnel`](crate::tunnel::Tunnel): after any `handle_*` call, [`Endpoint::poll_transmit`] until it leaves
 //! room in the batch, [`Endpoint::poll_event`] until it has none, and one timer for
 //! [`Endpoint::poll_timeout`].
 
 mod addresses;
 mod admission;
+mod first;
 mod invitation_authority;
 mod invited;
+mod life;
 mod load;
 mod peers;
 mod sessions;
@@ -32,15 +34,14 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngCore, SeedableRng};
 
-use admission::{Admission, Admitted, Behind, OWNERS_PART, Verdict};
+use admission::Admission;
 use invitation_authority::Waiting;
 use peers::PeerTable;
-use sessions::{Phase, Session, Sessions};
-use share::{Outgoing, Question};
+use sessions::{Phase, Sessions};
+use share::Outgoing;
 use snapshot::Totals;
 use transmit::Replies;
 
@@ -56,12 +57,10 @@ use crate::config::TunnelConfig;
 use crate::crypto::aead::CipherSet;
 use crate::crypto::freshness::Timestamp;
 use crate::crypto::handshake::Responder;
-use crate::crypto::keys::{HandshakeRole, KeyRing};
-use crate::crypto::rekey::RekeyContext;
 use crate::crypto::secret::StaticSecret;
 use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
-use crate::event::{EndReason, Event, SessionInfo};
+use crate::event::{EndReason, Event};
 use crate::fleet::FleetList;
 use crate::left::Left;
 use crate::packet::{PacketView, transport};
@@ -69,7 +68,7 @@ use crate::path::Path;
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::timer::{Timer, Wakeup, sooner};
-use crate::tunnel::{Credentials, Established, Flows, KeptByAll, PartialRead, Side, Tunnel};
+use crate::tunnel::{Flows, KeptByAll, PartialRead};
 use crate::units::SessionIndex;
 use crate::wire::frame::CloseReason;
 use crate::wire::header::{kind_of, steering_index};
@@ -266,7 +265,7 @@ impl Endpoint {
         }
     }
 
-    /// The flows that are sent to a client, at most so many; see [`Tunnel::flows`].
+    /// The flows that are sent to a client, at most so many; see [`Tunnel::flows`](crate::tunnel::Tunnel::flows).
     #[must_use]
     pub fn flows(&mut self, now: Instant, key: &PublicKey, most: usize) -> Option<Flows> {
         let session = self.peers.get(key)?.session?;
@@ -433,39 +432,6 @@ impl Endpoint {
         self.admission.note_lost(now, digest);
     }
 
-    /// Another part handed over a first message, or a copy of one.
-    pub fn handle_handed(
-        &mut self,
-        now: Instant,
-        handed: Handed,
-        authority: &mut impl InvitationAuthority,
-    ) {
-        let Handed { path, question, .. } = handed;
-        // Whoever is known is told. A copy may be one of a message that began a session, which is over.
-        if self.closed && !matches!(question, Question::First(_) | Question::LetIn(_)) {
-            return self.drops.count(DropReason::HandshakeUnexpected);
-        }
-        let digest = question.digest();
-        let (admission, mut behind) = self.judges();
-        let verdict = match (question, admission.recall(now, digest)) {
-            (Question::Claim(first), _) => self.handle_claim(now, path, *first, authority),
-            (Question::LetIn(first), _) => {
-                let verdict = admission.decide(now, *first, &mut behind);
-                admission.remember(now, digest, &verdict);
-                verdict
-            }
-            (_, Some(known @ (Verdict::Answer(..) | Verdict::Silence(_)))) => known,
-            (Question::First(first), None) => admission.admit(now, *first, &mut behind),
-            // A claim is under way: the copy follows it.
-            (Question::Copy(_), Some(known)) if self.share.part() != OWNERS_PART => known,
-            // It is decided elsewhere, and the client asks again.
-            (Question::First(_) | Question::Copy(_), _) => {
-                Verdict::Silence(DropReason::FirstMessageRepeated)
-            }
-        };
-        self.conclude(now, path, verdict, authority);
-    }
-
     /// Ends every session, within a second: what waits goes out, and the clients are told and answer. No other is
     /// given.
     pub fn close(&mut self, now: Instant) {
@@ -489,219 +455,7 @@ impl Endpoint {
         self.closed && self.sessions.is_empty()
     }
 
-    /// Who judges first messages, and what stands behind him.
-    fn judges(&mut self) -> (&mut Admission, Behind<'_>) {
-        let Self { admission, peers, sessions, rng, .. } = self;
-        (admission, Behind { peers, sessions, rng })
-    }
-
     fn tell(&mut self, peer: PublicKey, event: Event) {
         self.events.push_back(EndpointEvent { peer, event });
-    }
-
-    /// A datagram of a handshake type came.
-    fn handle_first(
-        &mut self,
-        now: Instant,
-        path: Path,
-        datagram: &[u8],
-        authority: &mut impl InvitationAuthority,
-    ) {
-        let (admission, mut behind) = self.judges();
-        let verdict = admission.handle_first(now, path.remote, datagram, &mut behind);
-        if let Verdict::Answer(answer, _) | Verdict::Admitted(answer, _) = &verdict {
-            debug_assert!(answer.len() <= datagram.len(), "never longer than the question");
-        }
-        self.conclude(now, path, verdict, authority);
-    }
-
-    /// Does what was decided about a first message that came from there.
-    fn conclude(
-        &mut self,
-        now: Instant,
-        path: Path,
-        verdict: Verdict,
-        authority: &mut impl InvitationAuthority,
-    ) {
-        let verdict = match verdict {
-            Verdict::Invited(first, token) => {
-                self.handle_invited(now, path, *first, &token, authority)
-            }
-            verdict => verdict,
-        };
-        self.carry_out(now, path, verdict);
-    }
-
-    /// Does what was decided, the owner included.
-    fn carry_out(&mut self, now: Instant, path: Path, verdict: Verdict) {
-        let (answer, reason, admitted) = match verdict {
-            Verdict::Silence(reason) => return self.drops.count(reason),
-            Verdict::Elsewhere(to, question) => {
-                let handed = Handed { to, path, question };
-                let digest = handed.digest();
-                if !self.handed.push(handed) {
-                    self.drops.count(DropReason::HandshakeRateLimited);
-                    digest.iter().for_each(|digest| self.note_lost(now, digest));
-                }
-                return;
-            }
-            Verdict::Invited(..) | Verdict::Waits => return,
-            Verdict::Cookie(answer, reason) => {
-                self.drops.count(reason);
-                if !self.replies.push_cookie(path, answer) {
-                    self.drops.count(DropReason::HandshakeRateLimited);
-                }
-                return;
-            }
-            Verdict::Answer(answer, reason) => (answer, reason, None),
-            Verdict::Admitted(answer, admitted) => (answer, None, Some(admitted)),
-        };
-        if let Some(reason) = reason {
-            self.drops.count(reason);
-        }
-        if !self.replies.push(path, answer) {
-            self.drops.count(DropReason::HandshakeRateLimited);
-        }
-        if let Some(admitted) = admitted {
-            self.start_session(now, *admitted);
-        }
-    }
-
-    /// Makes a pending session of a peer; its oldest one goes if there are too many.
-    fn start_session(&mut self, now: Instant, admitted: Admitted) {
-        let Admitted { client, client_index, accept, keys, links, completes, orders_flows } =
-            admitted;
-        let Some(peer) = self.peers.get_mut(&client) else { return };
-        let oldest = peer.grant(accept.index);
-        let info = SessionInfo::of_proxy(&accept, links);
-        let established = Established {
-            side: Side::Proxy,
-            keys: KeyRing::new(HandshakeRole::Responder, &keys),
-            peer: client_index,
-            rekey: Credentials {
-                local: Arc::clone(&self.secret),
-                remote: client,
-                psk: peer.config.psk.clone(),
-                context: RekeyContext::from(&keys),
-            },
-            gateways: info.own.iter().map(IpNet::addr).collect(),
-            peer_completes: completes,
-            peer_orders_flows: orders_flows,
-            // Only a proxy is asked.
-            peer_tests_speed: false,
-        };
-        let filter = peer.config.filter.clone();
-        let mut config = self.tunnel.clone();
-        if let Some(scheduling) = &peer.scheduling {
-            config.scheduling.clone_from(scheduling);
-        }
-        let mut seed = [0; 32];
-        self.rng.fill_bytes(&mut seed);
-        let mut tunnel = Tunnel::new(now, config, filter, established, seed);
-        tunnel.count_among(&self.kept);
-        tunnel.set_fleet(Arc::clone(&self.fleet));
-        self.sessions.insert(accept.index, Session::pending(now, client, info, tunnel));
-        if let Some(oldest) = oldest {
-            self.sessions.remove(oldest);
-        }
-    }
-
-    /// The client has the keys: the session takes the place of the peer's old one.
-    fn confirm(&mut self, now: Instant, index: SessionIndex) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        (session.phase, session.since) = (Phase::Confirmed, now);
-        let (key, info) = (session.peer, session.info.clone());
-        let Some(peer) = self.peers.get_mut(&key) else { return };
-        peer.detach(index);
-        peer.sessions += 1;
-        if let Some(old) = peer.session.replace(index) {
-            self.leave(now, old, CloseReason::Replaced, EndReason::Replaced);
-        }
-        if let Some(local_acks) = self.left.take(&key)
-            && let Some(session) = self.sessions.get_mut(index)
-        {
-            session.tunnel.take_over(local_acks);
-        }
-        self.tell(key, Event::SessionEstablished(info));
-    }
-
-    /// Ends a peer's sessions because the table changed.
-    fn end_peer(&mut self, now: Instant, key: PublicKey, said: CloseReason, reason: EndReason) {
-        let Some(peer) = self.peers.get_mut(&key) else { return };
-        let had = peer.pending.clone().into_iter().chain(peer.session);
-        for index in had {
-            self.end(now, index, said, reason);
-        }
-    }
-
-    /// Ends a session, with a goodbye if the client has it.
-    fn end(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
-        match self.sessions.get(index).map(|session| session.phase) {
-            Some(Phase::Pending) => self.forget(now, index, reason),
-            Some(Phase::Confirmed) => {
-                self.detach(index);
-                self.leave(now, index, said, reason);
-            }
-            Some(Phase::Ending) | None => {}
-        }
-    }
-
-    /// Resets a session; it goes when the client was told.
-    fn leave(&mut self, now: Instant, index: SessionIndex, said: CloseReason, reason: EndReason) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        session.tunnel.stop_speed_test(now);
-        session.tunnel.reset(said);
-        (session.phase, session.since) = (Phase::Ending, now);
-        let key = session.peer;
-        self.left.leave(now, key, session.tunnel.hand_over());
-        if let Some(peer) = self.peers.get_mut(&key) {
-            peer.totals.get_or_insert_default().keep(&session.tunnel);
-            peer.note_speed_use(now, session.tunnel.take_speed_use(now));
-        }
-        self.sessions.touch(index);
-        self.tell(key, Event::SessionEnded(reason));
-    }
-
-    /// Forgets a session at once.
-    fn forget(&mut self, now: Instant, index: SessionIndex, reason: EndReason) {
-        self.detach(index);
-        let Some(mut session) = self.sessions.remove(index) else { return };
-        if session.phase == Phase::Confirmed {
-            self.left.leave(now, session.peer, session.tunnel.hand_over());
-            if let Some(peer) = self.peers.get_mut(&session.peer) {
-                peer.totals.get_or_insert_default().keep(&session.tunnel);
-                peer.note_speed_use(now, session.tunnel.take_speed_use(now));
-            }
-            self.tell(session.peer, Event::SessionEnded(reason));
-        }
-    }
-
-    /// The peer has this session no more.
-    fn detach(&mut self, index: SessionIndex) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        if let Some(peer) = self.peers.get_mut(&session.peer) {
-            peer.detach(index);
-        }
-    }
-
-    /// A session's tunnel has ended.
-    fn on_end(&mut self, now: Instant, index: SessionIndex) {
-        // The client may have begun it.
-        self.take_events(now, index);
-        self.forget(now, index, EndReason::Stopped);
-    }
-
-    /// Passes a session's events on. A goodbye of the client ends the session.
-    fn take_events(&mut self, now: Instant, index: SessionIndex) {
-        while let Some(session) = self.sessions.get_mut(index) {
-            let Some(event) = session.tunnel.poll_event() else { return };
-            let key = session.peer;
-            match event {
-                Event::Closed(reason) => return self.forget(now, index, EndReason::Closed(reason)),
-                _ if session.phase == Phase::Ending => {}
-                Event::SpeedWish => self.judge_speed_wish(now, index),
-                event => self.tell(key, event),
-            }
-        }
     }
 }

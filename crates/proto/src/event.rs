@@ -50,7 +50,7 @@ pub enum Event {
     /// The client asked for a speed test, or for more of one, or one is over: the owner takes into account what was used and decides. Comes
     /// from a proxy's [`Tunnel`](crate::tunnel::Tunnel); the [`Endpoint`](crate::endpoint::Endpoint) answers it.
     SpeedWish,
-    /// The client began a speed test (proxy only).
+    /// The client began a speed test (proxy only). Of each key it is told once a minute, however many it begins.
     SpeedTest,
     /// The proxy says that it speaks other versions of the protocol (client only). Not authentic.
     OtherVersions(VersionList),

@@ -27,7 +27,7 @@
 //! since losing one copy does not lose the packet.
 //!
 //! `proof.rs` holds the part about one link, `deadline.rs` the wait for what
-//! cannot be proven.
+//! cannot be proven, and `global.rs` what follows from both.
 //!
 //! # Two orders
 //!
@@ -60,15 +60,20 @@
 mod buffer;
 mod by_flow;
 mod deadline;
+mod evidence;
+mod global;
 mod histogram;
 mod links;
 mod pool;
 mod proof;
 mod skipped;
+mod stats;
 
 pub use deadline::{GRANULARITY, STALE_AFTER};
+pub use evidence::{Evidence, EvidenceKind};
+pub use stats::Stats;
 
-use ropewalk_settings::{Order, Release};
+use ropewalk_settings::Order;
 
 use crate::link::reordering::Tolerance;
 use crate::packet::Packet;
@@ -79,43 +84,8 @@ use buffer::{Buffer, Slot};
 use by_flow::{ByFlow, Placed, Shared};
 use histogram::Histogram;
 use links::Links;
-use pool::Early;
 use proof::Claim;
 use skipped::{Below, Skipped};
-
-/// What an authenticated datagram tells the resequencer. Every datagram of every link must be offered,
-/// with data or without, in the order of arrival: each is evidence.
-#[derive(Clone, Copy, Debug)]
-pub struct Evidence {
-    /// The link it came on.
-    pub link: LinkId,
-    /// Its number on that link, expanded to 64 bits.
-    pub local: u64,
-    /// When the peer sent it, in µs by the peer's clock, unwrapped; any epoch, the same for all links.
-    pub sent_us: i64,
-    /// With data: the packet's number. Without: the sender's next one. Expanded to 64 bits.
-    pub global: u64,
-    /// Whether it carries a packet.
-    pub kind: EvidenceKind,
-}
-
-/// Whether a datagram carries a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EvidenceKind {
-    /// It does.
-    Data {
-        /// The global number of the packet before it on the same link; `None`: there was none, or it
-        /// is too far back for the wire, or it was sent as copies.
-        prev_on_link: Option<u64>,
-    },
-    /// It does, and the packet has to wait for no other than the one before it of its flow.
-    FlowData {
-        /// The global number of that one; `None`: there was none, or it is too far back for the wire.
-        prev_of_flow: Option<u64>,
-    },
-    /// It does not; everything below its `global` was sealed before it.
-    Mark,
-}
 
 /// Bounds and choices of a [`Resequencer`].
 #[derive(Clone, Copy, Debug)]
@@ -134,45 +104,6 @@ impl Default for Config {
             max_packets: 16_384,
         }
     }
-}
-
-/// Counters since the start; sizes at present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Packets delivered straight through.
-    pub in_order: u64,
-    /// Packets that waited and were delivered.
-    pub resequenced: u64,
-    /// Packets delivered as they came, since nothing is put in order.
-    pub as_they_came: u64,
-    /// Packets that came after their number was skipped: delivered at once, out of order.
-    pub late: u64,
-    /// Of these, packets whose number was skipped because it seemed proven lost. Zero as long as links
-    /// keep the order that was measured and none that may still carry a packet is taken for dead.
-    pub late_after_proof: u64,
-    /// Packets dropped because their number was delivered or waits already.
-    pub duplicates: u64,
-    /// Packets dropped because they came so late that nobody remembers whether they did before.
-    pub too_old: u64,
-    /// Numbers skipped because they were proven lost.
-    pub skipped_by_proof: u64,
-    /// Numbers skipped because the wait was over.
-    pub skipped_by_deadline: u64,
-    /// Numbers skipped because there was no room to wait, a jump was too far, or the sender chose another order.
-    pub skipped_by_full: u64,
-    /// Deadlines that passed.
-    pub expiries: u64,
-    /// Packets that wait now.
-    pub held: usize,
-    /// Their bytes.
-    pub held_bytes: usize,
-    /// The most packets that ever waited at once.
-    pub held_peak: usize,
-    /// Median wait of the packets that waited, µs (in-order packets, which wait for nothing, are not
-    /// counted).
-    pub wait_p50_us: u64,
-    /// 99th percentile of the same, µs.
-    pub wait_p99_us: u64,
 }
 
 /// The state of figure 3 in the paper.
@@ -195,9 +126,6 @@ enum Cause {
     Full,
 }
 
-/// The expiry in a row that gives up: it releases all.
-const LAST_EXPIRY: u8 = 3;
-
 /// Numbers from here on are refused: the arithmetic of the buffer then needs no checks, and 2^62
 /// packets are never sent.
 const NUMBER_LIMIT: u64 = 1 << 62;
@@ -211,7 +139,7 @@ pub struct Resequencer {
     /// One above the highest number that a packet had, or the highest that a mark named.
     next_unseen: u64,
     expiries: u8,
-    /// With [`Release::One`]: the expiry that restarted the timer.
+    /// With [`Release::One`](ropewalk_settings::Release::One): the expiry that restarted the timer.
     restarted: Option<Instant>,
     /// When the last hole was closed.
     closed_at: Instant,
@@ -553,35 +481,6 @@ impl Resequencer {
         global == self.expected && self.buffer.is_empty() && !self.links.has_proven()
     }
 
-    /// Puts a packet in its place: out, into the buffer, or away.
-    fn place(
-        &mut self,
-        now: Instant,
-        global: u64,
-        delay_us: i64,
-        packet: &Packet<'_>,
-        out: &mut impl PacketSink,
-    ) {
-        let Some(offset) = global.checked_sub(self.expected) else {
-            return self.place_behind(global, packet, out);
-        };
-        if offset == 0 && !matches!(self.buffer.slot(0), Some(Slot::Held(_))) {
-            return self.pass_through(now, packet, out);
-        }
-        if matches!(self.buffer.slot(offset), Some(Slot::Held(_))) {
-            self.stats.duplicates += 1;
-            return;
-        }
-        self.buffer.unmark_lost(offset);
-        match self.make_room(now, global, packet.bytes.len(), out) {
-            Some(offset) => {
-                self.buffer.store(offset, packet, global, now, delay_us);
-                self.stats.held_peak = self.stats.held_peak.max(self.buffer.held());
-            }
-            None => self.pass_through(now, packet, out),
-        }
-    }
-
     fn place_behind(&mut self, global: u64, packet: &Packet<'_>, out: &mut impl PacketSink) {
         match self.skipped.take(global) {
             Below::Late(cause) => {
@@ -591,186 +490,6 @@ impl Resequencer {
             }
             Below::Duplicate => self.stats.duplicates += 1,
             Below::Forgotten => self.stats.too_old += 1,
-        }
-    }
-
-    /// A packet came on a link: if others wait for it, the link was waited for since the first of them came, or since
-    /// the hole before was closed.
-    fn note_waited(&mut self, now: Instant, link: LinkId, global: u64) {
-        let behind = self.buffer.first_behind().filter(|_| global == self.expected);
-        if let Some(behind) = behind {
-            self.links.on_waited(link, now.since(self.closed_at.max(behind.arrived)));
-            self.closed_at = now;
-        }
-    }
-
-    /// Delivers the expected packet from where it was received, and what it was waited for by.
-    fn pass_through(&mut self, now: Instant, packet: &Packet<'_>, out: &mut impl PacketSink) {
-        out.deliver(*packet);
-        self.stats.in_order += 1;
-        let _ = self.buffer.pop();
-        self.expected += 1;
-        self.progress();
-        self.drain(now, out);
-        self.finish_step();
-    }
-
-    /// Releases the lowest until there is room for `global`; returns its offset. `None`: it is itself
-    /// the lowest, and has become the expected number.
-    fn make_room(
-        &mut self,
-        now: Instant,
-        global: u64,
-        len: usize,
-        out: &mut impl PacketSink,
-    ) -> Option<usize> {
-        loop {
-            let offset = global - self.expected;
-            let small = usize::try_from(offset).ok().filter(|o| *o < self.config.max_packets);
-            if let Some(offset) = small
-                && self.buffer.bytes() + len <= self.config.settings.buffer
-            {
-                return Some(offset);
-            }
-            match self.buffer.lowest() {
-                Some(lowest) if lowest < offset => self.release_lowest(now, Cause::Full, out),
-                _ => {
-                    self.advance_to(now, global, Cause::Full, out);
-                    return None;
-                }
-            }
-            if self.expected >= global {
-                return None;
-            }
-        }
-    }
-
-    /// Applies what is proven, but does not expect more than `limit`.
-    fn settle(&mut self, now: Instant, limit: u64, out: &mut impl PacketSink) {
-        self.links.mature(now);
-        match self.order {
-            // What is proven lost may be sent again; before the first packet nobody knows.
-            None | Some(Order::Flow) => {
-                while self.links.take_proven().is_some() {}
-                return;
-            }
-            Some(Order::Global) => {}
-        }
-        while let Some(lost) = self.links.take_proven() {
-            // The packet in hand closed the gap that hid it: nothing is missing.
-            if lost == limit {
-                continue;
-            }
-            if let Some(offset) = lost.checked_sub(self.expected)
-                && let Some(offset) = usize::try_from(offset).ok()
-                && offset < self.config.max_packets
-            {
-                self.buffer.mark_lost(offset);
-            }
-        }
-        let before = self.expected;
-        let floor = self.links.floor().unwrap_or(0).min(self.next_unseen).min(limit);
-        self.advance_to(now, floor, Cause::Proof, out);
-        if self.expected > before || matches!(self.buffer.slot(0), Some(Slot::Lost)) {
-            self.progress();
-            self.drain(now, out);
-        }
-        // A packet in hand is not in the buffer yet, and marks before it must outlive this call.
-        if limit == u64::MAX {
-            self.finish_step();
-        }
-    }
-
-    /// The deadline of the hole passed.
-    fn expire(&mut self, now: Instant, out: &mut impl PacketSink) {
-        self.stats.expiries += 1;
-        self.expiries += 1;
-        if self.expiries < LAST_EXPIRY {
-            self.release_lowest(now, Cause::Deadline, out);
-            self.restarted = (self.config.settings.release == Release::One).then_some(now);
-        } else {
-            self.advance_to(now, self.expected + self.buffer.span(), Cause::Deadline, out);
-        }
-        self.finish_step();
-    }
-
-    /// When the hole has been waited for long enough; `None` if nothing waits.
-    fn deadline(&self) -> Option<Instant> {
-        let first = self.buffer.first_behind()?;
-        let from = self.restarted.map_or(first.arrived, |at| at.max(first.arrived));
-        Some(
-            from + deadline::patience(
-                self.links.worst_us(),
-                first.delay_us,
-                self.config.settings.max_wait,
-            ),
-        )
-    }
-
-    /// Skips the hole and delivers the packet behind it.
-    fn release_lowest(&mut self, now: Instant, cause: Cause, out: &mut impl PacketSink) {
-        let Some(lowest) = self.buffer.lowest() else { return };
-        self.advance_to(now, self.expected + lowest + 1, cause, out);
-        if self.config.settings.release == Release::Drain {
-            self.drain(now, out);
-        }
-        self.buffer.trim(self.expected);
-    }
-
-    /// Delivers what directly follows, passing over what is proven lost.
-    fn drain(&mut self, now: Instant, out: &mut impl PacketSink) {
-        while let Some(Slot::Held(_) | Slot::Lost) = self.buffer.slot(0) {
-            self.advance_to(now, self.expected + 1, Cause::Proof, out);
-        }
-    }
-
-    /// Expects `target` next: delivers what waits below it and skips the rest.
-    fn advance_to(&mut self, now: Instant, target: u64, cause: Cause, out: &mut impl PacketSink) {
-        while self.expected < target {
-            let next = self.expected + 1;
-            match self.buffer.pop() {
-                Some(Slot::Held(early)) => self.deliver_early(now, early, out),
-                Some(Slot::Lost) => self.skip_to(next, Cause::Proof),
-                Some(Slot::Missing) => self.skip_to(next, cause),
-                None => {
-                    self.skip_to(target, cause);
-                    self.expected = target;
-                    return;
-                }
-            }
-            self.expected = next;
-        }
-    }
-
-    fn deliver_early(&mut self, now: Instant, early: Early, out: &mut impl PacketSink) {
-        out.deliver(early.packet());
-        self.stats.resequenced += 1;
-        let micros = now.since(early.arrived).as_micros();
-        self.waits.record(u64::try_from(micros).unwrap_or(u64::MAX));
-        self.buffer.recycle(early, self.config.settings.buffer);
-    }
-
-    fn skip_to(&mut self, to: u64, cause: Cause) {
-        let counter = match cause {
-            Cause::Proof => &mut self.stats.skipped_by_proof,
-            Cause::Deadline => &mut self.stats.skipped_by_deadline,
-            Cause::Full => &mut self.stats.skipped_by_full,
-        };
-        *counter += to - self.expected;
-        self.skipped.push(self.expected, to, cause);
-    }
-
-    /// A hole was closed by arrival or proof: expiries are no longer in a row.
-    fn progress(&mut self) {
-        self.expiries = 0;
-        self.restarted = None;
-    }
-
-    /// Brings the buffer and the state in line with the expected number.
-    fn finish_step(&mut self) {
-        self.buffer.trim(self.expected);
-        if self.buffer.held() == 0 {
-            self.progress();
         }
     }
 

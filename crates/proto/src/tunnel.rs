@@ -67,7 +67,8 @@ pub use rekey::Credentials;
 pub use routing::{FlowCounts, FlowTables, PathRow};
 pub use snapshot::{Flows, LinkStats, TunnelStats};
 pub use speed::{
-    SpeedAnswer, SpeedDecision, SpeedError, SpeedPhase, SpeedPlace, SpeedPlaces, SpeedUse, Trips,
+    SPEED_LIFETIME, SpeedAnswer, SpeedDecision, SpeedError, SpeedPhase, SpeedPlace, SpeedPlaces,
+    SpeedUse, Trips,
 };
 
 use ropewalk_settings::Direction;

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use ropewalk_netlab::lab::Towards;
-use ropewalk_netlab::netem::{Conditions, QueueLimit, Rate};
-use ropewalk_netlab::pair::{TunnelLab, link_config, tunnels};
+use ropewalk_netlab::netem::{Conditions, Rate};
+use ropewalk_netlab::pair::{TunnelLab, connected};
 use ropewalk_netlab::stream::{Stream, run_all};
 use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::time::Instant;
-use ropewalk_settings::{Bitrate, ControllerKind, Keepalive, SchedulerKind};
+use ropewalk_settings::{Bitrate, ControllerKind, SchedulerKind};
 
 const SEED: u64 = 3;
 
@@ -24,20 +23,7 @@ fn lab(links: &[Link]) -> TunnelLab {
         scheduling: SchedulerKind::Arrival.into(),
         ..TunnelConfig::default()
     };
-    let mut lab = tunnels(&config, &config, SEED);
-    for (number, (mbit, ms)) in (0..).zip(links) {
-        let conditions = Conditions {
-            rate: Rate::Fixed(Bitrate::from_mbps(*mbit)),
-            delay: Duration::from_millis(*ms),
-            queue: QueueLimit::of_time(Duration::from_millis(100)),
-            ..Conditions::default()
-        };
-        let path = lab.add_link(conditions.clone(), conditions, SEED + number);
-        let link = link_config(&format!("wan{number}"), path, Keepalive::default());
-        lab.client.add_link(lab.now, &link).expect("few links");
-    }
-    lab.run_until(Instant::ZERO + Duration::from_secs(3));
-    lab
+    connected(&config, links, SEED)
 }
 
 /// What one TCP download of 15 s gets, in percent of all links less headers.

@@ -4,15 +4,13 @@
 use std::time::Duration;
 
 use ropewalk_netlab::lab::Towards;
-use ropewalk_netlab::netem::{Conditions, QueueLimit, Rate};
-use ropewalk_netlab::pair::{TunnelLab, link_config, tunnels};
+use ropewalk_netlab::pair::{TunnelLab, connected};
 use ropewalk_netlab::stream::{Stream, run_all};
 use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::error::DropReason;
-use ropewalk_proto::time::Instant;
-use ropewalk_settings::{Acknowledge, Bitrate, ControllerKind, Keepalive, SchedulerKind};
+use ropewalk_settings::{Acknowledge, ControllerKind, SchedulerKind};
 
 const SEED: u64 = 3;
 const LENGTH: Duration = Duration::from_secs(15);
@@ -31,20 +29,7 @@ fn lab(links: &[Link]) -> TunnelLab {
         acknowledge: Acknowledge::EndToEnd,
         ..TunnelConfig::default()
     };
-    let mut lab = tunnels(&config, &config, SEED);
-    for (number, (mbit, ms)) in (0..).zip(links) {
-        let conditions = Conditions {
-            rate: Rate::Fixed(Bitrate::from_mbps(*mbit)),
-            delay: Duration::from_millis(*ms),
-            queue: QueueLimit::of_time(Duration::from_millis(100)),
-            ..Conditions::default()
-        };
-        let path = lab.add_link(conditions.clone(), conditions, SEED + number);
-        let link = link_config(&format!("wan{number}"), path, Keepalive::default());
-        lab.client.add_link(lab.now, &link).expect("few links");
-    }
-    lab.run_until(Instant::ZERO + Duration::from_secs(3));
-    lab
+    connected(&config, links, SEED)
 }
 
 fn downloads(lab: &TunnelLab, count: usize) -> Vec<TcpFlow> {

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use ropewalk_netlab::lab::Towards;
 
-#[path = "../fuzz/src/hostile.rs"]
+#[path = "../fuzz/src/hostile/mod.rs"]
 #[expect(unreachable_pub, reason = "public for the fuzz targets")]
 mod hostile;
 #[path = "../fuzz/src/input.rs"]

@@ -3,35 +3,15 @@
 use std::time::Duration;
 
 use ropewalk_netlab::lab::Towards;
-use ropewalk_netlab::netem::{Conditions, QueueLimit, Rate};
-use ropewalk_netlab::pair::{TunnelLab, link_config, tunnels};
+use ropewalk_netlab::pair::{TunnelLab, connected};
 use ropewalk_netlab::stream::{Stream, run_all};
 use ropewalk_netlab::tcp::{Load, TcpFlow};
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::{FlowWait, Flows, RecentFlow, RecentFlows};
 use ropewalk_proto::units::LinkId;
-use ropewalk_settings::{Bitrate, Keepalive, SchedulerKind};
+use ropewalk_settings::SchedulerKind;
 
 const SEED: u64 = 51;
-
-/// A tunnel that has been up for three seconds over links of these rates, Mbit/s, and delays, ms one way.
-fn lab(config: &TunnelConfig, links: &[(u64, u64)]) -> TunnelLab {
-    let mut lab = tunnels(config, config, SEED);
-    for (number, (mbit, ms)) in (0..).zip(links) {
-        let conditions = Conditions {
-            rate: Rate::Fixed(Bitrate::from_mbps(*mbit)),
-            delay: Duration::from_millis(*ms),
-            queue: QueueLimit::of_time(Duration::from_millis(100)),
-            ..Conditions::default()
-        };
-        let path = lab.add_link(conditions.clone(), conditions, SEED + number);
-        let link = link_config(&format!("wan{number}"), path, Keepalive::default());
-        lab.client.add_link(lab.now, &link).expect("few links");
-    }
-    lab.run_until(Instant::ZERO + Duration::from_secs(3));
-    lab
-}
 
 /// What the proxy shows of what it sends.
 fn look(lab: &mut TunnelLab, most: usize) -> RecentFlows {
@@ -53,7 +33,7 @@ fn shares(flow: &RecentFlow) -> [f64; 2] {
 
 #[test]
 fn a_download_is_seen_on_both_links_and_a_call_beside_it_on_the_sooner() {
-    let mut lab = lab(&TunnelConfig::default(), &[(20, 10), (20, 40)]);
+    let mut lab = connected(&TunnelConfig::default(), &[(20, 10), (20, 40)], SEED);
     let (start, length) = (lab.now, Duration::from_secs(8));
     let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
     let mut calls = [Stream::at_rate(Towards::Client, 0.08, 200, start, length)];
@@ -84,7 +64,7 @@ fn a_download_is_seen_on_both_links_and_a_call_beside_it_on_the_sooner() {
 #[test]
 fn what_waits_for_a_link_that_is_sooner_says_which_and_by_how_much() {
     // The second link is too late to be worth anything to what waits.
-    let mut lab = lab(&TunnelConfig::default(), &[(5, 10), (5, 150)]);
+    let mut lab = connected(&TunnelConfig::default(), &[(5, 10), (5, 150)], SEED);
     let (start, length) = (lab.now, Duration::from_secs(3));
     let mut streams = [Stream::at_rate(Towards::Client, 5.2, 1200, start, length)];
     let mut waits = Vec::new();
@@ -103,7 +83,7 @@ fn what_waits_for_a_link_that_is_sooner_says_which_and_by_how_much() {
 
 #[test]
 fn several_downloads_wait_for_their_turns() {
-    let mut lab = lab(&TunnelConfig::default(), &[(10, 10), (10, 15)]);
+    let mut lab = connected(&TunnelConfig::default(), &[(10, 10), (10, 15)], SEED);
     let (start, length) = (lab.now, Duration::from_secs(4));
     let mtu = lab.client.stats().inner_mtu.unwrap_or(1200);
     let mut downloads: Vec<_> =
@@ -120,7 +100,7 @@ fn several_downloads_wait_for_their_turns() {
 fn a_tunnel_at_rest_has_no_flows_and_other_schedulers_show_theirs_too() {
     let config =
         TunnelConfig { scheduling: SchedulerKind::FreeWindow.into(), ..TunnelConfig::default() };
-    let mut lab = lab(&config, &[(20, 10), (20, 10)]);
+    let mut lab = connected(&config, &[(20, 10), (20, 10)], SEED);
     assert!(look(&mut lab, 10).flows.is_empty());
     let (start, length) = (lab.now, Duration::from_secs(2));
     let mut streams = [Stream::at_rate(Towards::Client, 4.0, 1200, start, length)];

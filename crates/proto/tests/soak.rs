@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_netlab::batch::Batch;
 use ropewalk_netlab::direct::Count;
-use ropewalk_netlab::pair::link_config;
+use ropewalk_netlab::pair::{client_config, link_config};
 use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
@@ -135,15 +135,7 @@ impl World {
                 enabled: true,
             };
             proxy.set_peer(Instant::ZERO, secret.public(), peer).unwrap();
-            let config = ClientConfig {
-                tunnel: TunnelConfig::default(),
-                secret,
-                proxy: proxy_key,
-                psk: PresharedKey::NONE,
-                invitation: None,
-                ciphers,
-                wall_clock: WALL,
-            };
+            let config = client_config(secret, proxy_key, WALL);
             // They come one after the other, over 10 s.
             let first = now + Duration::from_millis(10 * at as u64);
             acts.insert((first, at));

@@ -147,6 +147,13 @@ impl PrivateKey {
         Zeroizing::new(STANDARD.encode(&*bytes))
     }
 
+    /// Puts the secret bytes into `out`, which is the caller's to wipe.
+    pub fn copy_to(&self, out: &mut [u8; KEY_LEN]) {
+        let bytes: Curve25519SeedBin<'static> =
+            self.0.private.as_be_bytes().expect("a key of this curve has its bytes");
+        out.copy_from_slice(bytes.as_ref());
+    }
+
     /// The line of a key file, wiped when dropped.
     #[must_use]
     pub fn to_line(&self) -> Zeroizing<String> {
@@ -414,6 +421,9 @@ mod tests {
     fn a_key_survives_the_way_through_text() {
         let private = PrivateKey::generate().unwrap();
         assert_eq!(private.to_base64().parse::<PrivateKey>().unwrap(), private);
+        let mut bytes = [0; KEY_LEN];
+        private.copy_to(&mut bytes);
+        assert_eq!(PrivateKey::from_bytes(&bytes), private);
         let public = private.public_key();
         assert_eq!(public.to_string().parse::<PublicKey>().unwrap(), public);
         assert_eq!(format!(" {public}\n").parse::<PublicKey>().unwrap(), public);

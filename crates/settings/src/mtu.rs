@@ -20,6 +20,18 @@ impl Mtu {
 
     /// Jumbo frames end at 9000 on what one buys.
     pub const MAX: u16 = 9000;
+
+    /// The MTU of a TUN while packets of so many bytes fit through all links. With IPv6 inside it is never below 1280:
+    /// systems take IPv6 and its addresses off an interface with less. Packets that are then too long for a link are
+    /// answered by the core.
+    #[must_use]
+    pub fn of_tun(self, fits: u16, has_v6: bool) -> u16 {
+        let wanted = match self {
+            Self::Auto => fits,
+            Self::AtMost(most) => fits.min(most),
+        };
+        if has_v6 { wanted.max(Self::MIN) } else { wanted }
+    }
 }
 
 impl fmt::Display for Mtu {
@@ -62,5 +74,24 @@ impl<'de> Deserialize<'de> for Mtu {
         }
 
         deserializer.deserialize_any(MtuVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tun_follows_the_links_within_the_users_bound_and_what_ipv6_needs() {
+        let table = [
+            (1440, Mtu::Auto, true, 1440),
+            (1440, Mtu::AtMost(1400), true, 1400),
+            (1380, Mtu::AtMost(1400), false, 1380),
+            (1140, Mtu::Auto, false, 1140),
+            (1140, Mtu::Auto, true, 1280),
+        ];
+        for (fits, limit, has_v6, expected) in table {
+            assert_eq!(limit.of_tun(fits, has_v6), expected, "{fits} {limit:?} {has_v6}");
+        }
     }
 }

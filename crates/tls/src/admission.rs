@@ -2,9 +2,11 @@
 //! fast they come. Pure.
 //!
 //! A stranger is a connection on which the proxy has sent no datagram of a session yet, and only the owner of a
-//! client's key gets there. Each source has a loopback address of its own while it has a connection: from there its
-//! datagrams reach the core, whose limits of first messages by address so hold for each source by itself, as if it had
-//! sent them by UDP.
+//! client's key gets there. Each source has a loopback address of its own: from there its datagrams reach the core, whose
+//! limits of first messages by address so hold for each source by itself, as if it had sent them by UDP.
+//!
+//! A source is remembered for [`REMEMBERED`] after its last connection, with its loopback address and with how fast it
+//! came: whoever leaves and comes again gains nothing.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,9 +22,20 @@ pub const MOST_STRANGERS: usize = 64;
 /// Of one source: its clients come one after the other, and each is a stranger for two round trips.
 const MOST_STRANGERS_OF_SOURCE: usize = 8;
 
-/// Connections taken in [`INTERVAL`]: a handshake of TLS takes about 0.3 ms of a core, so that is 2 % of one.
+/// Connections taken in [`INTERVAL`], so that strangers cannot have the proxy do more handshakes of TLS than these; nearly
+/// as many as there may be strangers, so that clients that come together are not held up.
 const MOST_NEW: u32 = 50;
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Connections of one source at once, after a pause: those that it may have as a stranger, twice.
+const NEW_OF_SOURCE: u32 = 16;
+/// From then on one in so long: the 64 clients behind one address of a hotel return within half a minute, and it takes
+/// 25 such sources to use up [`MOST_NEW`].
+const NEW_EVERY: Duration = Duration::from_millis(500);
+
+/// How long a source is remembered after its last connection: what it used up here, and in the core under its loopback
+/// address, is there again by then. With [`MOST_NEW`] and [`MOST`] that bounds what is remembered, to 3,306 sources.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The loopback addresses that stand for sources are 127.77.0.1 to 127.77.255.254: nothing else is likely to use them.
 const ALIASES: [u8; 2] = [127, 77];
@@ -53,12 +66,16 @@ pub struct Counts {
     pub unproven: u64,
 }
 
-/// The connections of one source.
+/// One source, and its connections.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     alias: Ipv4Addr,
     strangers: usize,
     clients: usize,
+    /// When it may again have [`NEW_OF_SOURCE`] connections at once, if none comes until then.
+    rested: Instant,
+    /// When its last connection left; `None`: it has some.
+    left: Option<Instant>,
 }
 
 /// All connections.
@@ -78,14 +95,17 @@ impl Admission {
     pub(crate) fn take(&mut self, now: Instant, source: Source) -> Option<Ipv4Addr> {
         if now.since(self.interval) >= INTERVAL {
             (self.interval, self.new) = (now, 0);
+            self.sources.retain(|_, held| held.is_remembered(now));
         }
         let held = self.sources.get(&source).copied();
         let (strangers, all) = held.map_or((0, 0), |held| (held.strangers, held.all()));
+        let rested = held.map_or(now, |held| held.rested.max(now)) + NEW_EVERY;
         let counts = &self.counts;
         let full = counts.strangers >= MOST_STRANGERS as u64
             || counts.strangers + counts.clients >= MOST as u64
             || strangers >= MOST_STRANGERS_OF_SOURCE
             || all >= MOST_OF_SOURCE
+            || rested.since(now) > NEW_EVERY * NEW_OF_SOURCE
             || self.new >= MOST_NEW;
         if full {
             self.counts.refused += 1;
@@ -94,8 +114,10 @@ impl Admission {
         self.new += 1;
         self.counts.strangers += 1;
         let alias = held.map_or_else(|| self.fresh_alias(), |held| held.alias);
-        let fresh = Held { alias, strangers: 0, clients: 0 };
-        self.sources.entry(source).or_insert(fresh).strangers += 1;
+        let fresh = Held { alias, strangers: 0, clients: 0, rested, left: None };
+        let held = self.sources.entry(source).or_insert(fresh);
+        held.strangers += 1;
+        (held.rested, held.left) = (rested, None);
         Some(alias)
     }
 
@@ -110,7 +132,7 @@ impl Admission {
     }
 
     /// A connection of this source is over.
-    pub(crate) fn leave(&mut self, source: Source, proven: bool) {
+    pub(crate) fn leave(&mut self, now: Instant, source: Source, proven: bool) {
         let Some(held) = self.sources.get_mut(&source) else { return };
         let (of_source, of_all) = match proven {
             true => (&mut held.clients, &mut self.counts.clients),
@@ -118,7 +140,7 @@ impl Admission {
         };
         (*of_source, *of_all) = (of_source.saturating_sub(1), of_all.saturating_sub(1));
         if held.all() == 0 {
-            self.sources.remove(&source);
+            held.left = Some(now);
         }
         self.counts.unproven += u64::from(!proven);
     }
@@ -136,7 +158,7 @@ impl Admission {
             self.last = if self.last >= u16::MAX - 1 { 1 } else { self.last + 1 };
             let [high, low] = self.last.to_be_bytes();
             let alias = Ipv4Addr::new(ALIASES[0], ALIASES[1], high, low);
-            // There are never more sources than connections.
+            // There are twenty times as many as sources.
             if self.sources.values().all(|held| held.alias != alias) {
                 return alias;
             }
@@ -147,6 +169,10 @@ impl Admission {
 impl Held {
     const fn all(&self) -> usize {
         self.strangers + self.clients
+    }
+
+    fn is_remembered(&self, now: Instant) -> bool {
+        self.left.is_none_or(|left| now.since(left) < REMEMBERED)
     }
 }
 
@@ -179,7 +205,7 @@ mod tests {
         admission.prove(crowd);
         assert_eq!(admission.take(at(70), crowd), None, "a sixty-fifth connection");
         assert_eq!(admission.counts().refused, 2);
-        admission.leave(crowd, true);
+        admission.leave(at(70), crowd, true);
         assert!(admission.take(at(71), crowd).is_some());
     }
 
@@ -202,21 +228,43 @@ mod tests {
     }
 
     #[test]
-    fn what_left_is_forgotten_and_counted() {
+    fn what_left_is_counted() {
         let mut admission = Admission::default();
         for n in 0..100 {
-            let from = source(n);
-            admission.take(at(u64::from(n)), from).unwrap();
+            let (from, now) = (source(n), at(u64::from(n)));
+            admission.take(now, from).unwrap();
             if n % 2 == 0 {
                 admission.prove(from);
             }
-            admission.leave(from, n % 2 == 0);
+            admission.leave(now, from, n % 2 == 0);
         }
         let counts = Counts { unproven: 50, ..Counts::default() };
-        assert_eq!((admission.counts(), admission.sources.len()), (counts, 0));
-        admission.leave(source(1), true);
-        admission.prove(source(1));
+        assert_eq!(admission.counts(), counts);
+        admission.leave(at(100), source(200), true);
+        admission.prove(source(200));
         assert_eq!(admission.counts(), counts, "of one that was never there");
+    }
+
+    #[test]
+    fn a_source_that_comes_and_goes_has_its_share_and_keeps_nobody_out() {
+        let mut admission = Admission::default();
+        let mut taken = 0;
+        for ms in 0..10_000 {
+            let now = Instant::from_millis(ms);
+            if admission.take(now, source(1)).is_some() {
+                admission.leave(now, source(1), false);
+                taken += 1;
+            }
+            if ms % 1000 == 999 {
+                let other = source(2 + u8::try_from(ms / 1000).unwrap());
+                assert!(admission.take(now, other).is_some(), "{ms}");
+                admission.leave(now, other, false);
+            }
+        }
+        assert_eq!(taken, 16 + 19, "at once, and one each half second");
+        // After a pause it may come as often as at first.
+        let taken = (0..20).filter(|_| admission.take(at(30), source(1)).is_some());
+        assert_eq!(taken.count(), 8, "no more strangers of one source");
     }
 
     #[test]
@@ -225,15 +273,38 @@ mod tests {
         let first = admission.take(at(0), source(1)).unwrap();
         assert_eq!(first, Ipv4Addr::new(127, 77, 0, 1));
         assert_eq!(admission.take(at(0), source(1)), Some(first), "the same for all of a source");
-        let mut before = first;
-        for second in 1..70_000 {
-            let alias = admission.take(at(second), source(2)).unwrap();
+        let mut before = admission.take(at(1), source(2)).unwrap();
+        admission.leave(at(1), source(2), false);
+        assert_eq!(admission.take(at(60), source(2)), Some(before), "it was away for 59 s");
+        admission.leave(at(60), source(2), false);
+        for minute in 2..70_000 {
+            let now = at(60 * minute);
+            let alias = admission.take(now, source(2)).unwrap();
             assert!(alias != first && alias != before && alias.is_loopback(), "{alias}");
             assert_ne!(alias.octets()[2..], [0, 0]);
             assert_ne!(alias.octets()[2..], [255, 255]);
-            admission.leave(source(2), false);
+            admission.leave(now, source(2), false);
             before = alias;
         }
+    }
+
+    #[test]
+    fn sources_that_left_are_remembered_for_a_minute_and_so_within_bounds() {
+        let mut admission = Admission::default();
+        let mut most = 0;
+        for second in 0..200_u32 {
+            let now = at(second.into());
+            for n in 0..100 {
+                let from = Source::of(Ipv4Addr::from_bits(second * 100 + n).into());
+                if admission.take(now, from).is_some() {
+                    admission.leave(now, from, false);
+                }
+            }
+            most = most.max(admission.sources.len());
+        }
+        assert_eq!(most, 50 * 60);
+        admission.take(at(260), source(1)).unwrap();
+        assert_eq!(admission.sources.len(), 1);
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! A connection is made when there is something to send, and made again when it has ended and there is more; after a
 //! failure ever less often. The core asks a link that does not answer again and again by itself, so nobody else has to.
 //!
+//! The proxies of a fleet are asked how far they are over every link, and so over each of these. A question to another
+//! proxy never ends a connection: where there are too many, it is not sent.
+//!
 //! The work is done by a task for each connection on the same runtime, between turns of the event loop.
 
 use std::net::SocketAddr;
@@ -12,6 +15,7 @@ use std::task::{Context, Poll};
 
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::udp::Carrier;
+use ropewalk_proto::config::MAX_PATHS;
 use ropewalk_proto::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -24,8 +28,9 @@ use crate::dial::{Dial, DialError};
 use crate::frame::Reader;
 use crate::trust::connector;
 
-/// Connections of one link at a time: one to each family of two proxies.
-const MOST_LINES: usize = 4;
+/// Connections of one link at a time: one to each address of a round of questions, which go to 16 proxies of a fleet and
+/// to one address of each family, and to all addresses of two proxies that the client has a session with.
+const MOST_LINES: usize = 2 * 16 + 2 * MAX_PATHS;
 
 /// Datagrams that came and wait for the event loop; while there are as many nothing more is read, and TCP slows its
 /// sender down. The loop takes them within a millisecond.
@@ -75,6 +80,7 @@ struct Line {
     outgoing: Arc<Outgoing>,
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
+    /// When there was last something to send.
     used: Instant,
 }
 
@@ -106,27 +112,27 @@ impl TlsCarrier {
         let known = self.lines.iter().position(|line| line.remote == remote);
         let at = match known {
             Some(at) => {
-                if self.lines[at].task.is_finished() {
-                    if !self.lines[at].state().may_retry(now) {
+                let line = &mut self.lines[at];
+                line.used = now;
+                if line.task.is_finished() {
+                    if !line.state().may_retry(now) {
                         return None;
                     }
-                    self.lines[at].restart(now, &self.start);
+                    line.restart(now, &self.start);
                 }
                 at
             }
             None => {
                 if self.lines.len() >= MOST_LINES {
-                    let oldest = self.lines.iter().enumerate().min_by_key(|(_, line)| line.used);
-                    let oldest = oldest.map_or(0, |(at, _)| at);
+                    let left = self.lines.iter().enumerate().filter(|(_, line)| line.is_left(now));
+                    let (oldest, _) = left.min_by_key(|(_, line)| line.used)?;
                     self.lines.swap_remove(oldest);
                 }
                 self.lines.push(Line::begin(now, remote, State::default(), &self.start));
                 self.lines.len() - 1
             }
         };
-        let line = &mut self.lines[at];
-        line.used = now;
-        Some(line)
+        Some(&mut self.lines[at])
     }
 }
 
@@ -170,6 +176,12 @@ impl Line {
 
     fn restart(&mut self, now: Instant, start: &Start) {
         *self = Self::begin(now, self.remote, self.state(), start);
+    }
+
+    /// Whether it can be forgotten: its connection has ended, and there was nothing to send for so long that the pause
+    /// before another one is over.
+    fn is_left(&self, now: Instant) -> bool {
+        self.task.is_finished() && now.since(self.used) >= LONGEST_PAUSE
     }
 
     fn state(&self) -> State {
@@ -251,7 +263,53 @@ async fn carry(
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+
+    use tokio::runtime::Builder;
+    use tokio::time::sleep;
+
     use super::*;
+    use crate::dial::Binding;
+
+    #[test]
+    fn questions_to_many_proxies_end_no_connection_and_those_that_ended_make_room_after_a_while() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            // Takes connections and says nothing, so that one to it goes on; at other addresses nobody listens.
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let dial = Dial {
+                binding: Binding::Interface { name: "lo".to_owned(), mark: None },
+                sources: vec![Ipv4Addr::LOCALHOST.into()],
+                port: listener.local_addr().unwrap().port(),
+                names: Vec::new(),
+            };
+            let mut carrier = TlsCarrier::new(dial, Clock::start()).unwrap();
+            let at = Instant::from_millis;
+            let remote = |last: usize| {
+                let host = u8::try_from(last).unwrap();
+                SocketAddr::new(IpAddr::from([127, 0, 0, host]), 51_900)
+            };
+            assert!(carrier.send(at(0), remote(1), b"of the session"));
+            for other in 2..=MOST_LINES {
+                assert!(carrier.send(at(1), remote(other), b"a question"));
+            }
+            assert!(!carrier.send(at(100_000), remote(200), b"one more"), "all go on");
+            let ended = |carrier: &TlsCarrier| {
+                carrier.lines.iter().filter(|line| line.task.is_finished()).count()
+            };
+            while ended(&carrier) < MOST_LINES - 1 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            assert!(!carrier.send(at(60_000), remote(200), b"one more"), "all were used lately");
+            for more in 200..200 + MOST_LINES - 1 {
+                assert!(carrier.send(at(60_001), remote(more), b"one more"));
+            }
+            assert!(!carrier.send(at(60_001), remote(255), b"one more"));
+            let first = carrier.lines.iter().find(|line| line.remote == remote(1)).unwrap();
+            assert!(!first.task.is_finished());
+            assert_eq!(carrier.lines.len(), MOST_LINES);
+        });
+    }
 
     #[test]
     fn pauses_grow_after_failures_and_are_short_after_a_connection_that_worked() {

@@ -1,7 +1,10 @@
-//! A connection of the client: TCP by one interface, TLS over it.
+//! A connection of the client: TCP by one network, TLS over it.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -20,14 +23,12 @@ use crate::trust::connector;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a link's connections are made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Dial {
-    /// The interface that everything leaves and comes by (`SO_BINDTODEVICE`).
-    pub interface: String,
+    /// The network that everything leaves and comes by.
+    pub binding: Binding,
     /// Our addresses on it, one of each family that it has.
     pub sources: Vec<IpAddr>,
-    /// Firewall mark for the rules that choose a routing table, where it may be set.
-    pub mark: Option<u32>,
     /// The proxy's TCP port.
     pub port: u16,
     /// The names by which the config knows addresses of proxies: they are told in the handshake (SNI), as a browser
@@ -35,12 +36,55 @@ pub struct Dial {
     pub names: Vec<(IpAddr, String)>,
 }
 
+/// How a socket is bound to its network before it is used.
+#[derive(Clone)]
+pub enum Binding {
+    /// To an interface.
+    Interface {
+        /// Its name (`SO_BINDTODEVICE`).
+        name: String,
+        /// Firewall mark for the rules that choose a routing table, where it may be set.
+        mark: Option<u32>,
+    },
+    /// As somebody else does it, where a program may not do so itself.
+    Prepared(Prepare),
+}
+
+/// Binds a socket to its network.
+pub type Prepare = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>;
+
+impl Binding {
+    fn bind(&self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Self::Interface { name, mark } => {
+                socket.bind_device(Some(name.as_bytes()))?;
+                mark.map_or(Ok(()), |mark| socket.set_mark(mark))
+            }
+            // What is said there says nothing of the proxy, whatever its kind is.
+            Self::Prepared(prepare) => prepare(socket.as_fd()).map_err(|error| {
+                io::Error::other(format!("the socket was not bound to its network: {error}"))
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interface { name, mark } => {
+                f.debug_struct("Interface").field("name", name).field("mark", mark).finish()
+            }
+            Self::Prepared(_) => f.debug_tuple("Prepared").finish_non_exhaustive(),
+        }
+    }
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialError {
-    /// Our interface has no address of the family.
-    #[error("the interface has no address of the family of {0}")]
+    /// We have no address of the family there.
+    #[error("this network has no address of the family of {0}")]
     NoSource(IpAddr),
     /// Nothing listens there.
     #[error(
@@ -103,7 +147,7 @@ impl Dial {
         timeout(PATIENCE, connecting).await.unwrap_or(Err(DialError::Silent(address)))
     }
 
-    /// A socket that leaves by the interface and no other.
+    /// A socket that leaves by the network and no other.
     fn socket(&self, proxy: IpAddr) -> Result<TcpSocket, DialError> {
         let address = SocketAddr::new(proxy, self.port);
         let same = |source: &&IpAddr| source.is_ipv4() == proxy.is_ipv4();
@@ -111,10 +155,7 @@ impl Dial {
         let open = || -> io::Result<TcpSocket> {
             let kind = Type::STREAM.nonblocking().cloexec();
             let raw = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-            raw.bind_device(Some(self.interface.as_bytes()))?;
-            if let Some(mark) = self.mark {
-                raw.set_mark(mark)?;
-            }
+            self.binding.bind(&raw)?;
             raw.bind(&SocketAddr::new(*source, 0).into())?;
             tune(&SockRef::from(&raw));
             Ok(TcpSocket::from_std_stream(raw.into()))
@@ -182,9 +223,8 @@ mod tests {
 
     fn dial(names: &[(&str, &str)]) -> Dial {
         Dial {
-            interface: "lo".to_owned(),
+            binding: Binding::Interface { name: "lo".to_owned(), mark: None },
             sources: vec!["127.0.0.1".parse().unwrap()],
-            mark: None,
             port: 443,
             names: names
                 .iter()
@@ -208,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_the_interface_does_not_have_is_told() {
+    fn a_family_that_the_network_does_not_have_is_told() {
         let proxy: IpAddr = "2001:db8::1".parse().unwrap();
         let error = dial(&[]).socket(proxy).unwrap_err().to_string();
-        assert_eq!(error, "the interface has no address of the family of 2001:db8::1");
+        assert_eq!(error, "this network has no address of the family of 2001:db8::1");
     }
 }

@@ -16,6 +16,7 @@
 //! | `carry` | a stream read and written |
 //! | `tcp` | what TCP has to be like below a tunnel |
 //! | `trust` | TLS without trust, at both ends |
+//! | `fallback` | when a link of the client goes over TLS |
 //! | `dial`, `carrier` | the client's connections, as a socket of its event loop |
 //! | `admission`, `listener` | the proxy's, within bounds |
 
@@ -23,6 +24,7 @@ mod admission;
 mod carrier;
 mod carry;
 mod dial;
+mod fallback;
 mod frame;
 mod listener;
 mod queue;
@@ -31,7 +33,8 @@ mod trust;
 
 pub use admission::{Counts, MOST, MOST_OF_SOURCE, MOST_STRANGERS};
 pub use carrier::TlsCarrier;
-pub use dial::{Dial, DialError, exchange};
+pub use dial::{Binding, Dial, DialError, Prepare, exchange};
+pub use fallback::{Fallback, Outlook, Seen};
 pub use frame::LONGEST;
 pub use listener::{Listener, Sources, bind};
 pub use queue::MOST_WAIT;

@@ -6,8 +6,8 @@
 //!
 //! | bound | of a stranger | of a client |
 //! | --- | --- | --- |
-//! | connections ([`admission`](crate::admission)) | 64, 8 from one source, 50 new ones a second | 256 together, 64 from one source |
-//! | time | 5 s for TLS, 10 s until a session sends it something | 10 min without a datagram |
+//! | connections ([`admission`](crate::admission)) | 64, 8 from one source; 50 new ones a second, from one source 2 | 256 together, 64 from one source |
+//! | time | 5 s for TLS, 10 s until a session sends it something | 15 min in which no session sends it anything |
 //! | datagrams | 32 | as many as pass |
 //! | memory | a buffer of TLS and one of ours, 16 KiB each | 512 KiB more, of what waits for 100 ms at most |
 
@@ -46,8 +46,9 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const STRANGER_TIME: Duration = Duration::from_secs(10);
 /// Datagrams of a stranger that are passed on: a client needs fewer than ten until it has a session.
 const STRANGER_DATAGRAMS: u32 = 32;
-/// A connection on which nothing has passed for so long is closed: the longest keepalive that can be set is as long.
-const IDLE: Duration = Duration::from_secs(600);
+/// A connection over which no session has sent anything for so long is closed. The longest keepalive that can be set is 10
+/// minutes, and is answered. What a client sends keeps nothing: it may be one that was taken out.
+const IDLE: Duration = Duration::from_secs(900);
 
 /// Pause after the system gave no descriptor for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -204,7 +205,7 @@ impl Server {
         loop {
             match listener.accept().await {
                 Ok((stream, from)) => {
-                    let Some(place) = Place::take(&self.sources, self.clock.now(), from) else {
+                    let Some(place) = Place::take(&self.sources, self.clock, from) else {
                         // Closed at once; it is counted.
                         continue;
                     };
@@ -238,7 +239,7 @@ impl Server {
         let (clock, outgoing) = (&self.clock, Outgoing::default());
         let activity = Activity { proven: Cell::new(false), moved: Cell::new(clock.now()) };
         tokio::select! {
-            end = up(&mut read, &socket, &activity, clock) => end,
+            end = up(&mut read, &socket, &activity) => end,
             end = down(&socket, &outgoing, &activity, clock, &mut place) => end,
             end = send(write, &outgoing, clock) => end.into(),
             end = watch(&activity, clock) => end,
@@ -250,7 +251,7 @@ impl Server {
 struct Activity {
     /// A session has sent it something.
     proven: Cell<bool>,
-    /// When something last passed.
+    /// When one last did.
     moved: Cell<Instant>,
 }
 
@@ -259,7 +260,6 @@ async fn up<R: tokio::io::AsyncRead + Unpin>(
     stream: &mut R,
     socket: &UdpSocket,
     activity: &Activity,
-    clock: &Clock,
 ) -> Ended {
     let mut reader = Reader::new();
     let mut passed = 0;
@@ -274,7 +274,6 @@ async fn up<R: tokio::io::AsyncRead + Unpin>(
                 return Ended::Stranger;
             }
         }
-        activity.moved.set(clock.now());
         // A datagram may be lost: while the proxy starts again, nobody listens there.
         let _ = socket.send(datagram).await;
     }
@@ -297,16 +296,17 @@ async fn down(
             Err(error) => return Ended::Local(error),
         };
         let now = clock.now();
-        if !activity.proven.get() && datagram.first().copied().and_then(kind_of).is_some() {
-            activity.proven.set(true);
-            place.prove();
+        if datagram.first().copied().and_then(kind_of).is_some() {
+            activity.moved.set(now);
+            if !activity.proven.replace(true) {
+                place.prove();
+            }
         }
-        activity.moved.set(now);
         outgoing.put(now, datagram);
     }
 }
 
-/// Ends a connection that stays a stranger's, or on which nothing passes any more.
+/// Ends a connection that stays a stranger's, or that no session uses any more.
 async fn watch(activity: &Activity, clock: &Clock) -> Ended {
     sleep(STRANGER_TIME).await;
     if !activity.proven.get() {
@@ -330,7 +330,7 @@ enum Ended {
     Late,
     #[error("it has not shown that it is a client's")]
     Stranger,
-    #[error("nothing has passed for 10 minutes")]
+    #[error("no session has sent anything over it for 15 minutes")]
     Idle,
     #[error("its datagrams cannot be passed on: {0}")]
     Local(io::Error),
@@ -347,14 +347,16 @@ struct Place {
     proven: bool,
     /// From where its datagrams reach the proxy.
     local: Option<SocketAddr>,
+    clock: Clock,
 }
 
 impl Place {
-    fn take(sources: &Sources, now: Instant, from: SocketAddr) -> Option<Self> {
+    fn take(sources: &Sources, clock: Clock, from: SocketAddr) -> Option<Self> {
         let source = Source::of(from.ip());
-        let alias = sources.lock().admission.take(now, source)?;
+        let alias = sources.lock().admission.take(clock.now(), source)?;
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-        Some(Self { sources: sources.clone(), source, alias, from, proven: false, local: None })
+        let sources = sources.clone();
+        Some(Self { sources, source, alias, from, proven: false, local: None, clock })
     }
 
     /// The socket from which its datagrams reach the proxy. Towards a proxy that listens at one IPv6 address only, that
@@ -385,7 +387,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.sources.lock();
-        table.admission.leave(self.source, self.proven);
+        table.admission.leave(self.clock.now(), self.source, self.proven);
         if let Some(local) = self.local {
             table.by_alias.remove(&local);
         }
@@ -406,5 +408,39 @@ mod tests {
         ] {
             assert_eq!(reachable(listen.parse().unwrap()), expected.parse().unwrap());
         }
+    }
+
+    #[test]
+    fn only_what_a_session_sends_keeps_a_connection() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (clock, sources) = (Clock::start(), Sources::default());
+            let from = "192.0.2.1:1000".parse().unwrap();
+            let mut place = Place::take(&sources, clock, from).unwrap();
+            let proxy = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            socket.connect(proxy.local_addr().unwrap()).await.unwrap();
+            proxy.connect(socket.local_addr().unwrap()).await.unwrap();
+            let long_ago = Instant::ZERO;
+            let activity = Activity { proven: Cell::new(false), moved: Cell::new(long_ago) };
+            let is_client = || (activity.moved.get() > long_ago, sources.counts().clients);
+
+            // A client that was taken out sends what looks like a session's, and gets refusals.
+            let mut framed = Vec::new();
+            crate::frame::write(&[0x10, 1, 2], &mut framed);
+            let end = up(&mut &framed[..], &socket, &activity).await;
+            assert!(matches!(end, Ended::Stream(End::Closed)), "{end}");
+            let outgoing = Outgoing::default();
+            let patience = Duration::from_millis(500);
+            proxy.send(&[0x00, 1]).await.unwrap();
+            let passing = down(&socket, &outgoing, &activity, &clock, &mut place);
+            assert!(timeout(patience, passing).await.is_err());
+            assert_eq!(is_client(), (false, 0));
+
+            proxy.send(&[0x10, 1]).await.unwrap();
+            let passing = down(&socket, &outgoing, &activity, &clock, &mut place);
+            assert!(timeout(patience, passing).await.is_err());
+            assert_eq!(is_client(), (true, 1));
+        });
     }
 }

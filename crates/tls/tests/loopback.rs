@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
 
 use std::future::poll_fn;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ropewalk_link_io::clock::Clock;
@@ -13,7 +16,7 @@ use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::TransmitSink as _;
 use ropewalk_tls::{
-    Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity,
+    Binding, Dial, DialError, Identity, Listener, TlsCarrier, bind, exchange, make_identity,
 };
 use tokio::net::UdpSocket;
 use tokio::runtime::Builder;
@@ -45,8 +48,8 @@ fn listen(proxy: SocketAddr) -> (Listener, u16) {
 }
 
 fn dial(port: u16) -> Dial {
-    let (interface, sources) = ("lo".to_owned(), vec![LOOPBACK]);
-    Dial { interface, sources, mark: None, port, names: Vec::new() }
+    let binding = Binding::Interface { name: "lo".to_owned(), mark: None };
+    Dial { binding, sources: vec![LOOPBACK], port, names: Vec::new() }
 }
 
 /// The sockets of a client with one link over TLS, to a proxy at this address.
@@ -130,6 +133,30 @@ fn datagrams_pass_both_ways_and_the_proxy_knows_from_where_they_come() {
         }
         let counts = sources.counts();
         assert_eq!((counts.clients, counts.strangers, counts.unproven), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_source_that_comes_again_reaches_the_proxy_from_the_address_that_it_had() {
+    run(async {
+        let proxy = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();
+        let (listener, port) = listen(proxy.local_addr().unwrap());
+        let mut aliases = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::new(port, proxy.local_addr().unwrap());
+            let alias = client.reach(&proxy, &[OF_NO_SESSION, 1]).await;
+            aliases.push(alias.ip());
+            drop(client);
+            let begun = Instant::now();
+            while listener.sources().of(alias).is_some() {
+                assert!(begun.elapsed() < LONG, "the connection does not end");
+                sleep(Duration::from_millis(10)).await;
+            }
+            // It was sent until it came, and may have come more than once.
+            while proxy.try_recv_from(&mut [0; 16]).is_ok() {}
+        }
+        let first: IpAddr = [127, 77, 0, 1].into();
+        assert_eq!(aliases, [first; 3], "so that what it used up there counts");
     });
 }
 
@@ -242,5 +269,27 @@ fn a_question_alone_is_answered_or_told_why_not() {
         let told = refused.to_string();
         assert!(told.starts_with(&format!("TCP 127.0.0.1:{port} refuses: ")), "{told}");
         assert!(told.contains("`[tls]` in its proxy.toml"), "{told}");
+    });
+}
+
+#[test]
+fn who_may_bind_no_socket_has_somebody_else_do_it() {
+    run(async {
+        let proxy = UdpSocket::bind((LOOPBACK, 0)).await.unwrap();
+        let (_listener, port) = listen(proxy.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        // It refuses the first time.
+        let prepare = move |_: BorrowedFd<'_>| match count.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(io::Error::other("not now")),
+            _ => Ok(()),
+        };
+        let dial = Dial { binding: Binding::Prepared(Arc::new(prepare)), ..dial(port) };
+        let patience = Duration::from_millis(300);
+        let ask = || exchange(&dial, LOOPBACK, b"\0question", patience, |_| false);
+        let refused = ask().await.unwrap_err().to_string();
+        assert!(refused.ends_with("was not bound to its network: not now"), "{refused}");
+        assert!(!ask().await.unwrap(), "it connects, and nobody answers");
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     });
 }

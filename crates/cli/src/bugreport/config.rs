@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::source::MAX_FILE_BYTES;
 use ropewalk_control::folder;
-use ropewalk_settings::{DeviceSelector, Text as _};
+use ropewalk_settings::{DeviceSelector, Selector, Text as _};
 use toml::{Table, Value};
 
 use super::hide::Hider;
@@ -46,6 +46,9 @@ const DEVICE: &str = "share.limit.device";
 /// Sections that may also be written as the list of their first key.
 const LISTS: [&str; 1] = ["share"];
 
+/// Where a client's config says what goes through its tunnel and around it: the section and its keys.
+const ENTRIES: (&str, [&str; 2]) = ("tun", ["routes", "exclude"]);
+
 /// Sections of one kind, and values of one list, that are shown.
 const MOST_ALIKE: usize = 24;
 
@@ -75,7 +78,7 @@ pub(crate) fn read(file: &Path) -> Result<Table, String> {
     })
 }
 
-/// Tells `hider` which names in it are of hosts, clients and devices.
+/// Tells `hider` which names in it are of hosts, of clients, of devices, and of what is chosen for the tunnel.
 pub(crate) fn learn(table: &Table, hider: &mut Hider) {
     let within = |table: &Value, key: &str| table.get(key).cloned();
     let proxy = table.get("proxy");
@@ -95,6 +98,22 @@ pub(crate) fn learn(table: &Table, hider: &mut Hider) {
     let limits = table.get("share").and_then(|share| share.get("limit")?.as_array());
     let devices = limits.into_iter().flatten().filter_map(|limit| limit.get("device")?.as_str());
     devices.filter(|device| is_device_name(device)).for_each(|name| hider.learn_device(name));
+    let (section, keys) = ENTRIES;
+    let section = table.get(section);
+    for text in keys.into_iter().filter_map(|key| section?.get(key)).flat_map(texts) {
+        match Selector::from_text(text) {
+            Ok(entry) => hider.learn_entry(&entry),
+            // Most likely a domain without its word in front, which errors repeat.
+            Err(_) if text.contains('.') => hider.learn_host(text),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether the key at this path holds what is chosen for the tunnel.
+fn is_of_entries(path: &str) -> bool {
+    let (section, keys) = ENTRIES;
+    keys.iter().any(|key| path.split_once('.') == Some((section, *key)))
 }
 
 /// Whether a device is called so by its name, or not in a way that there is; what else it is called by is known by its shape.
@@ -213,6 +232,7 @@ impl Writer<'_> {
             Value::String(name) if path == DEVICE && is_device_name(name) => {
                 format!("{:?}", self.hider.device(name))
             }
+            Value::String(text) if is_of_entries(path) => self.entry(text),
             Value::String(text) => shown(text),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
@@ -239,6 +259,14 @@ impl Writer<'_> {
                 }
                 format!("{{ {} }}", known.join(", "))
             }
+        }
+    }
+
+    /// What goes through the tunnel or around it: its kind, and no name.
+    fn entry(&mut self, text: &str) -> String {
+        match Selector::from_text(text) {
+            Ok(entry) => shown(&self.hider.entry(&entry).to_string()),
+            Err(_) => "\"no entry\"".to_owned(),
         }
     }
 }
@@ -367,6 +395,20 @@ mod tests {
             }
         }
         assert_eq!(written(Role::Client, "share = [\"lan0\"]\n"), "share = [\"lan0\"]\n");
+    }
+
+    #[test]
+    fn what_is_chosen_for_the_tunnel_is_shown_by_its_kind_only() {
+        let text = "[proxy]\naddress = \"vps.example.org\"\n[tun]\n\
+            routes = [\"10.0.0.0/8\", \"app:chat\", \"bank.example\"]\n\
+            exclude = [\"domain:bank.example\", \"user:anna\", \"user:1000\", \"cgroup:a/b\"]\n";
+        let shown = written(Role::Client, text);
+        for line in [
+            "routes = [\"10.0.0.0/8\", \"app:<app-1>\", \"no entry\"]\n",
+            "exclude = [\"domain:<host-1>\", \"user:<user-1>\", \"user:1000\", \"cgroup:<cgroup-1>\"]\n",
+        ] {
+            assert!(shown.contains(line), "{line} is missing in\n{shown}");
+        }
     }
 
     #[test]

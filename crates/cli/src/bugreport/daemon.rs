@@ -1,4 +1,5 @@
-//! What a running daemon says of itself, looked at twice; without names of clients and devices, and without the addresses of anybody's flows.
+//! What a running daemon says of itself, looked at twice; without names of clients and devices, without the addresses of anybody's
+//! flows, and without the programs and domains that are chosen for the tunnel.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -96,8 +97,12 @@ impl Looked {
         self.later.daemon.pid
     }
 
-    /// Tells `hider` which names in it are of hosts, clients and devices.
+    /// Tells `hider` which names in it are of hosts, of clients, of devices, and of what is chosen for the tunnel.
     pub(crate) fn learn(&self, hider: &mut Hider) {
+        for rule in self.earlier.rules.iter().chain(&self.later.rules) {
+            hider.learn_entry(&rule.rule);
+            rule.cgroups.iter().for_each(|path| hider.learn_group(path));
+        }
         for tunnel in &self.later.tunnels {
             match self.later.daemon.role {
                 Role::Client => hider.learn_host(&tunnel.peer),
@@ -116,7 +121,8 @@ impl Looked {
         names.for_each(|name| hider.learn_device(name));
     }
 
-    /// The same without names of clients and addresses of flows, so that nothing that is made of it has them.
+    /// The same without names of clients, addresses of flows, and what is chosen for the tunnel, so that nothing that is made of it
+    /// has them.
     pub(crate) fn without_names(mut self, hider: &mut Hider) -> Self {
         let role = self.later.daemon.role;
         let rename = |peer: &mut String, hider: &mut Hider| {
@@ -139,6 +145,13 @@ impl Looked {
                 rename(&mut forward.to, hider);
                 for text in forward.reason.iter_mut().chain(&mut forward.notes) {
                     *text = hider.prose(text);
+                }
+            }
+            for rule in &mut report.rules {
+                rule.rule = hider.entry(&rule.rule);
+                rule.cgroups.clear();
+                if let Some(note) = &mut rule.note {
+                    *note = hider.prose(note);
                 }
             }
         }
@@ -311,6 +324,8 @@ fn devices(report: &DevicesReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ropewalk_control::api::RuleStatus;
+    use ropewalk_settings::{Selector, Side, Text as _};
 
     fn looked(role: Role) -> Looked {
         let text = match role {
@@ -349,6 +364,42 @@ mod tests {
             }
         }
         assert!(seen.document().unwrap().contains("<client-"));
+    }
+
+    #[test]
+    fn nothing_that_is_made_of_a_clients_status_says_what_is_chosen_for_the_tunnel() {
+        let mut seen = looked(Role::Client);
+        let rule = |entry: &str, note: &str| RuleStatus {
+            rule: Selector::from_text(entry).unwrap(),
+            side: Side::Outside,
+            packets: 5,
+            bytes: 500,
+            cgroups: vec!["user.slice/user-1000.slice/app-banking-7.scope".to_owned()],
+            addresses: None,
+            note: Some(note.to_owned()),
+        };
+        let warning = "domain:bank.example: no; user.slice/user-1000.slice/app-banking-7.scope";
+        seen.later.daemon.warnings.push(warning.to_owned());
+        seen.later.rules = vec![
+            rule("domain:bank.example", "asked at www.bank.example"),
+            rule("unit:app-banking-*.scope", "not running"),
+            rule("user:berta", "no user has this name"),
+            rule("user:1000", "of berta"),
+        ];
+        seen.earlier = seen.later.clone();
+        let mut hider = Hider::new(false);
+        seen.learn(&mut hider);
+        let seen = seen.without_names(&mut hider);
+        for text in [seen.status(), seen.document().unwrap(), seen.why(), seen.numbers()] {
+            let text = hider.text(&text);
+            for name in ["bank", "berta", "app-"] {
+                assert!(!text.contains(name), "{name} in {text}");
+            }
+        }
+        let status = seen.status();
+        for entry in ["domain:<host-", "unit:<unit-1>", "user:<user-1>", "user:1000 around"] {
+            assert!(status.contains(entry), "{entry} in {status}");
+        }
     }
 
     #[test]

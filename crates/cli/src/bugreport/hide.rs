@@ -10,22 +10,29 @@
 //! | `<host-1>` | names of hosts | being told ([`Hider::learn_host`]) |
 //! | `<client-1>` | names of a proxy's clients | being told ([`Hider::learn_client`]) |
 //! | `<device-1>` | names of the devices behind a client | being told ([`Hider::learn_device`]) |
+//! | `app:<app-1>`, `cgroup:<cgroup-1>`, `domain:<host-1>`, `unit:<unit-1>`, `user:<user-1>` | entries of `routes` and `exclude` that are no prefixes | their shape, and being told ([`Hider::learn_entry`]) |
+//! | `r<rule-1>` | numbers of rules, which are made of these | their shape |
 //! | `/home/<user>` | home folders | its shape |
 //!
 //! What is equal has the same number throughout a report, so a reader can tell that two lines are about one address. Addresses of
 //! the Internet and names of hosts can be left as they are ([`Hider::new`]); no setting shows a key.
 
+mod chosen;
 mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ropewalk_settings::{Selector, User};
+
+use chosen::{Chosen, SCOPE};
 use shapes::{Shape, Url};
 
 /// Names that stand in every report with another meaning, and tell nothing about who has them.
-const USUAL: [&str; 24] = [
+const USUAL: [&str; 27] = [
     "client",
     "clients",
+    "daemon",
     "debian",
     "down",
     "error",
@@ -38,8 +45,10 @@ const USUAL: [&str; 24] = [
     "localhost",
     "log",
     "mac",
+    "nobody",
     "peer",
     "proxy",
+    "root",
     "ropewalk",
     "server",
     "token",
@@ -56,12 +65,17 @@ const LEAST_NAME: usize = 2;
 /// What has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
+    App,
     Client,
     Device,
+    Group,
     Host,
     Key,
     Mac,
+    Rule,
     Token,
+    Unit,
+    User,
     V4,
     V6,
 }
@@ -69,12 +83,17 @@ enum Kind {
 impl Kind {
     const fn word(self) -> &'static str {
         match self {
+            Self::App => "app",
             Self::Client => "client",
             Self::Device => "device",
+            Self::Group => "cgroup",
             Self::Host => "host",
             Self::Key => "key",
             Self::Mac => "mac",
+            Self::Rule => "rule",
             Self::Token => "token",
+            Self::Unit => "unit",
+            Self::User => "user",
             Self::V4 => "v4",
             Self::V6 => "v6",
         }
@@ -88,7 +107,7 @@ pub(crate) struct Hider {
     known: BTreeMap<Kind, BTreeMap<String, usize>>,
     /// In small letters.
     hosts: BTreeSet<String>,
-    /// Of clients and devices.
+    /// Of clients, devices, programs and users: they are words like others, and looked for in sentences only.
     names: BTreeMap<String, Kind>,
 }
 
@@ -119,17 +138,35 @@ impl Hider {
 
     /// The name of a client of this proxy.
     pub(crate) fn learn_client(&mut self, name: &str) {
-        self.learn(Kind::Client, name);
+        self.learn_name(Kind::Client, name);
     }
 
     /// The name of a device behind this client.
     pub(crate) fn learn_device(&mut self, name: &str) {
-        self.learn(Kind::Device, name);
+        self.learn_name(Kind::Device, name);
     }
 
-    fn learn(&mut self, kind: Kind, name: &str) {
+    /// An entry of `routes` or `exclude`.
+    pub(crate) fn learn_entry(&mut self, entry: &Selector) {
+        match entry {
+            // A single word (`local`) tells nothing, and stands everywhere.
+            Selector::Domain(name) if name.contains('.') => self.learn_host(name),
+            Selector::App(name) => self.learn_name(Kind::App, name),
+            Selector::Unit(name) => self.learn_name(Kind::Unit, name),
+            Selector::Cgroup(path) => self.learn_group(path),
+            Selector::User(User::Name(name)) => self.learn_name(Kind::User, name),
+            Selector::Prefix(_) | Selector::Domain(_) | Selector::User(User::Id(_)) => {}
+        }
+    }
+
+    /// The path of a control group that is chosen.
+    pub(crate) fn learn_group(&mut self, path: &str) {
+        self.learn_name(Kind::Group, path);
+    }
+
+    fn learn_name(&mut self, kind: Kind, name: &str) {
         if is_worth_looking_for(&name.to_ascii_lowercase()) {
-            self.names.insert(name.to_owned(), kind);
+            self.names.entry(name.to_owned()).or_insert(kind);
         }
     }
 
@@ -141,6 +178,21 @@ impl Hider {
     /// What stands in for the name of a device, where it is certain that it is one.
     pub(crate) fn device(&mut self, name: &str) -> String {
         self.stand_in(Kind::Device, name)
+    }
+
+    /// An entry of `routes` or `exclude` without what it names. Prefixes and numbers of users stay.
+    pub(crate) fn entry(&mut self, entry: &Selector) -> Selector {
+        match entry {
+            Selector::Domain(_) if self.shows_addresses => entry.clone(),
+            Selector::Domain(name) => Selector::Domain(self.stand_in(Kind::Host, name)),
+            Selector::App(name) => Selector::App(self.stand_in(Kind::App, name)),
+            Selector::Unit(name) => Selector::Unit(self.stand_in(Kind::Unit, name)),
+            Selector::Cgroup(path) => Selector::Cgroup(self.stand_in(Kind::Group, path)),
+            Selector::User(User::Name(name)) => {
+                Selector::User(User::Name(self.stand_in(Kind::User, name)))
+            }
+            Selector::Prefix(_) | Selector::User(User::Id(_)) => entry.clone(),
+        }
     }
 
     /// A text of programs, or a document whose names of clients were replaced: all that is known by its shape, and hosts.
@@ -165,7 +217,7 @@ impl Hider {
         shown
     }
 
-    /// Sentences of people and lines of a log: the same, and names of clients and devices.
+    /// Sentences of people and lines of a log: the same, and names of clients, devices, programs and users.
     pub(crate) fn prose(&mut self, text: &str) -> String {
         let shown = self.text(text);
         if self.names.is_empty() { shown } else { self.without_names(&shown) }
@@ -196,7 +248,27 @@ impl Hider {
             Shape::Address(_) if self.shows_addresses => return None,
             Shape::Address(address) => self.address(address),
             Shape::Url(url) => self.url(&url),
+            Shape::Chosen(Chosen::Entry("domain", _)) if self.shows_addresses => return None,
+            Shape::Chosen(chosen) => self.chosen(chosen),
         })
+    }
+
+    fn chosen(&mut self, chosen: Chosen) -> String {
+        match chosen {
+            Chosen::Entry(word, name) => {
+                let kind = match word {
+                    "app" => Kind::App,
+                    "cgroup" => Kind::Group,
+                    "domain" => Kind::Host,
+                    "unit" => Kind::Unit,
+                    _ => Kind::User,
+                };
+                format!("{word}:{}", self.stand_in(kind, &name))
+            }
+            Chosen::Group(before, path) => before + &self.stand_in(Kind::Group, &path),
+            Chosen::Scope(app) => format!("{SCOPE}{}.scope", self.stand_in(Kind::App, &app)),
+            Chosen::Rule(before, number) => before.to_owned() + &self.stand_in(Kind::Rule, &number),
+        }
     }
 
     fn address(&mut self, address: IpAddr) -> String {
@@ -314,6 +386,7 @@ fn is_worth_looking_for(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ropewalk_settings::Text as _;
 
     #[test]
     fn what_is_equal_has_the_same_number_and_what_is_harmless_stays() {
@@ -360,7 +433,9 @@ mod tests {
         let begun = std::time::Instant::now();
         let mut hider = Hider::new(false);
         hider.learn_client("a b");
-        for part in ["a/", "1.", ":", "aa:", "aa:b", "http://", "ropewalk:", "/home/", "a ", "A1"] {
+        let parts = ["a/", "1.", ":", "aa:", "aa:b", "http://", "ropewalk:", "/home/", "a ", "A1"];
+        let chosen = ["app:", "user:1", "ropewalk-app-", "socket cgroupv2 level 1 \"", "@r"];
+        for part in parts.into_iter().chain(chosen) {
             let text = part.repeat((1 << 20) / part.len());
             assert!(!hider.prose(&text).is_empty());
         }
@@ -401,5 +476,34 @@ mod tests {
         assert_eq!(hider.text("van"), "van", "a document has other words in it");
         hider.learn_device("tv-of-anna");
         assert_eq!(hider.prose("tv-of-anna, not tv-of-anna2"), "<device-1>, not tv-of-anna2");
+    }
+
+    #[test]
+    fn what_somebody_chooses_for_the_tunnel_is_hidden_as_an_entry_and_as_a_word() {
+        let mut hider = Hider::new(false);
+        let entries = ["domain:example.org", "app:chat", "unit:a.service", "user:anna", "user:7"];
+        let entries = entries.map(|text| Selector::from_text(text).unwrap());
+        entries.iter().for_each(|entry| hider.learn_entry(entry));
+        hider.learn_group("system.slice/b.service");
+        let text = "domain:example.org and www.example.org, app:chat (ropewalk-app-chat-9.scope), \
+            unit:a.service, user:anna, user:7, cgroup:c.slice, 0x52590a1f goto r0a1f, \
+            socket cgroupv2 level 2 \"system.slice/b.service\"";
+        let expected = "domain:<host-1> and www.<host-1>, app:<app-1> (ropewalk-app-<app-1>.scope), \
+            unit:<unit-1>, user:<user-1>, user:7, cgroup:<cgroup-1>, 0x5259<rule-1> goto r<rule-1>, \
+            socket cgroupv2 level 2 \"<cgroup-2>\"";
+        assert_eq!(hider.text(text), expected);
+        assert_eq!(hider.text(expected), expected, "hidden twice");
+        let words = "chat of anna in a.service (/sys/fs/cgroup/system.slice/b.service)";
+        assert_eq!(
+            hider.prose(words),
+            "<app-1> of <user-1> in <unit-1> (/sys/fs/cgroup/<cgroup-2>)"
+        );
+        let shown = entries.map(|entry| hider.entry(&entry).to_string());
+        assert_eq!(
+            shown,
+            ["domain:<host-1>", "app:<app-1>", "unit:<unit-1>", "user:<user-1>", "user:7"]
+        );
+        let mut open = Hider::new(true);
+        assert_eq!(open.prose("domain:example.org app:chat"), "domain:example.org app:<app-1>");
     }
 }

@@ -30,6 +30,12 @@ pub(crate) const fn tables(role: Role) -> &'static [Asked] {
         Role::Client => &[
             ("Firewall: the client's table", "nft", &["list", "table", "inet", "ropewalk_client"]),
             ("Firewall: the kill switch", "nft", &["list", "table", "inet", "ropewalk_lock"]),
+            // Without the addresses of domains.
+            (
+                "Firewall: chosen connections",
+                "nft",
+                &["--terse", "list", "table", "inet", "ropewalk_split"],
+            ),
         ],
         Role::Proxy => {
             &[("Firewall: the proxy's table", "nft", &["list", "table", "inet", "ropewalk_proxy"])]

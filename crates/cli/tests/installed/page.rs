@@ -121,6 +121,13 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
             assert!(fleet.contains(part), "{part} in {fleet}");
         }
 
+        // Over what a link goes, and what limits it, are said in that order.
+        let verdict = browser.ask(
+            "[...verdict({name: 'wan0', carried: 'over TLS', model: null, up: {factor: 'rate', why: 'full'}, \
+             down: {factor: 'rate', why: 'full'}}).children].map((line) => line.textContent).join()",
+        );
+        assert_eq!(verdict, "wan0,over TLS,rate: full");
+
         // A link that fails is shown with its reason while the page stays.
         topology.client().ip("link set wan1 down").unwrap();
         let down = "[...document.querySelectorAll('.link')].some((link) => \

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use ropewalk_control::api::EventKind;
 use ropewalk_control::folder;
+use ropewalk_daemon::client_status::end_in_words;
 use ropewalk_daemon::status;
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::ClientEvent;
-use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_proto::event::{DownReason, Event};
 use ropewalk_proto::fleet::FleetEvent;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::wire::frame::CloseReason;
 
 use super::Daemon;
 
@@ -83,7 +83,7 @@ impl Daemon {
             }
             Event::SessionEnded(reason) => {
                 self.displaced = None;
-                let why = words(reason);
+                let why = end_in_words(reason);
                 tracing::info!("session is over: {why}");
                 if !self.stopping {
                     self.history.note(now, EventKind::SessionEnded, None, why);
@@ -119,20 +119,5 @@ fn remove_invitation(file: &Path) {
              removed, which did not work: {error}",
             file.display()
         ),
-    }
-}
-
-fn words(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Closed(CloseReason::Shutdown) => "the proxy stopped",
-        EndReason::Closed(CloseReason::Replaced) => "another machine connected with the same key",
-        EndReason::Closed(CloseReason::Removed) => {
-            "the proxy's owner took this client's key out: to come back, join with a new invitation"
-        }
-        EndReason::Closed(CloseReason::Other(_)) => "the proxy ended it",
-        EndReason::Replaced | EndReason::Elsewhere => "a newer one took its place",
-        EndReason::Idle => "nothing came for too long",
-        EndReason::Withdrawn | EndReason::Removed => "it was withdrawn",
-        EndReason::Stopped => "this end stops",
     }
 }

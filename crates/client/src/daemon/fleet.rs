@@ -3,28 +3,20 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use ropewalk_control::api::{ApiError, ErrorCode, EventKind, KnownProxy, ProxiesReport, Response};
+use ropewalk_control::api::{ApiError, ErrorCode, EventKind, ProxiesReport, Response};
+use ropewalk_daemon::proxies::{self, choice_word, preference};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::fleet::choice::Why;
-use ropewalk_proto::fleet::{FleetList, MAX_PROXIES, NamedProxy, Preference, ProxyView};
-use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::fleet::{FleetList, MAX_PROXIES, NamedProxy};
+use ropewalk_proto::time::Instant;
 use ropewalk_settings::PublicKey;
 
 use super::Daemon;
-use crate::config::{CHOOSE_AUTO, preference};
 use crate::resolve::MAX_ADDRESSES;
 
 /// Most addresses of proxies that the host's rules and the kill switch know: those that the config's names lead to, and two of each
 /// proxy of the largest fleet, so that none that is known is left out.
 const MAX_REMOTES: usize = MAX_ADDRESSES + 2 * MAX_PROXIES;
-
-/// How a choice is written.
-pub(super) fn choice_word(choice: &Preference) -> String {
-    match choice {
-        Preference::Auto => CHOOSE_AUTO.to_owned(),
-        Preference::Named(name) => name.clone(),
-    }
-}
 
 impl Daemon {
     /// The proxies of the config are where their names lead, the others where the fleet says.
@@ -123,15 +115,7 @@ impl Daemon {
 
     /// All that are known, and why one of them is in use.
     pub(super) fn proxies_report(&self, now: Instant) -> Box<ProxiesReport> {
-        let (why, since) = self.client.why();
-        let known = self.client.proxies(now);
-        Box::new(ProxiesReport {
-            choose: choice_word(self.client.preference()),
-            why: why.to_string(),
-            since_s: now.since(since).as_secs_f64(),
-            moves: self.client.moves(),
-            proxies: known.into_iter().map(shown).collect(),
-        })
+        Box::new(proxies::report(&self.client, now))
     }
 }
 
@@ -160,25 +144,6 @@ fn in_turns(proxies: impl IntoIterator<Item = (bool, Vec<SocketAddr>)>) -> Vec<S
 
 fn words(addresses: &[impl ToString]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn shown(proxy: ProxyView) -> KnownProxy {
-    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    KnownProxy {
-        id: proxy.id,
-        region: Some(proxy.region).filter(|region| !region.is_empty()),
-        addresses: proxy.addresses,
-        public_key: proxy.key,
-        state: proxy.state.as_str().to_owned(),
-        load_percent: proxy.load,
-        rtt_ms: ms(proxy.rtt),
-        distance_ms: ms(proxy.distance),
-        answered_s: proxy.answered.map(|ago| ago.as_secs_f64()),
-        in_use: proxy.present,
-        staying_flows: proxy.staying,
-        wanted: proxy.wanted,
-        not_tried_for_s: proxy.shunned.map(|time| time.as_secs_f64()),
-    }
 }
 
 #[cfg(test)]

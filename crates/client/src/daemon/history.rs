@@ -30,8 +30,7 @@ impl Daemon {
             if links.iter().any(|known| known.name == *name) {
                 continue;
             }
-            let known = link.key().and_then(|key| stats.links.iter().find(|one| one.key == key));
-            let core = known.and_then(|one| one.link.as_ref());
+            let core = link.in_use(&stats).and_then(|way| way.core);
             let carries = core.is_some_and(|core| core.state == LinkState::Up);
             let sender = core.map(|core| &core.sender);
             // Nothing sent is confirmed or lost yet: there is no share to tell of.

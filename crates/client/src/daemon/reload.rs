@@ -7,13 +7,13 @@ use ropewalk_control::api::{
     ApiError, ErrorCode, EventKind, LinkChange, LinkSettings, ReloadReport, Response,
 };
 use ropewalk_daemon::history::reloaded_in_words;
+use ropewalk_daemon::proxies::choice_word;
 use ropewalk_daemon::reload::{compare_control, compare_tunnel, files, list, or, texts, times};
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::{LinkPolicy, TlsUse};
 
 use super::Daemon;
-use super::fleet::choice_word;
 use crate::config::{
     Config, LinkConfig, LinksConfig, OtherProxy, ProxyConfig, ShareConfig, TunConfig,
 };
@@ -93,6 +93,7 @@ impl Daemon {
         (proxy.tls, proxy.tls_port) = (tls, tls_port);
         let in_use = proxy.tls_port_in_use();
         self.wanted.send_modify(|wanted| wanted.tls_port = in_use);
+        self.links.forget_fallbacks(now);
         self.relink(now, io);
     }
 

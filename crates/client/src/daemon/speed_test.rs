@@ -21,32 +21,31 @@ impl Daemon {
         wish: &SpeedTestWish,
     ) -> Result<Response, ApiError> {
         wish.check().map_err(|why| ApiError::new(ErrorCode::BadRequest, why))?;
-        if self.speed_test.as_ref().is_some_and(SpeedTest::goes_on) {
+        if self.speed_tests.running().is_some() {
             let message = "a speed test goes on already: try again when it is over";
             return Err(ApiError::new(ErrorCode::Busy, message));
         }
         self.know_links(&wish.links).map_err(|why| ApiError::new(ErrorCode::NotFound, why))?;
-        let id = self.speed_test.as_ref().map_or(1, |last| last.id() + 1);
+        let id = self.speed_tests.next_id();
         let (candidates, proxy) = (self.candidates(&wish.links), self.peer(now));
         let core = &mut Core::new(&mut self.client, &self.links, &self.budget);
         let test = SpeedTest::begin(now, id, wish, proxy, &candidates, core)
             .map_err(|why| ApiError::new(ErrorCode::Failed, why))?;
-        self.speed_test = Some(test);
+        self.speed_tests.begin(now, test);
         tracing::info!(id, "a test of how fast the links are begins");
         self.show_speed_test(now, id)
     }
 
     /// How far it is.
     pub(super) fn show_speed_test(&mut self, now: Instant, id: u64) -> Result<Response, ApiError> {
-        let known = self.speed_test.as_mut().filter(|test| test.id() == id);
-        let test = known.ok_or_else(|| no_test(id))?;
+        let test = self.speed_tests.of(now, id).ok_or_else(|| no_test(id))?;
         Ok(Response::SpeedTest(Box::new(test.report(now))))
     }
 
     /// It ends, if it goes on.
     pub(super) fn end_speed_test(&mut self, now: Instant, id: u64) -> Result<Response, ApiError> {
-        let Self { speed_test, client, links, budget, .. } = self;
-        if let Some(test) = speed_test.as_mut().filter(|test| test.id() == id && test.goes_on()) {
+        let Self { speed_tests, client, links, budget, .. } = self;
+        if let Some(test) = speed_tests.running().filter(|test| test.id() == id) {
             test.stop(&mut Core::new(client, links, budget), "it was stopped".to_owned());
             tracing::info!(id, "the test of the links was stopped");
         }
@@ -55,7 +54,8 @@ impl Daemon {
 
     /// Does what is due in a test.
     pub(super) fn tick_speed_test(&mut self, now: Instant) {
-        let Self { speed_test: Some(test), client, links, budget, .. } = self else { return };
+        let Self { speed_tests, client, links, budget, .. } = self;
+        let Some(test) = speed_tests.running() else { return };
         if test.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
@@ -93,11 +93,11 @@ impl Daemon {
     fn candidate(&self, link: &Link, stats: &ClientStats) -> (u16, Candidate) {
         let decision = &link.decision;
         let name = decision.name.clone();
-        let mut known = stats.links.iter().filter(|known| Some(known.key) == link.key());
-        let core = known.next().and_then(|known| known.link.as_ref());
-        let key = match (link.obstacle(), link.key(), core.map(|core| core.state)) {
+        let way = link.in_use(stats);
+        let core = way.and_then(|way| way.core);
+        let key = match (link.obstacle(), way, core.map(|core| core.state)) {
             (Some(obstacle), ..) => Err(obstacle.to_string()),
-            (None, Some(key), Some(LinkState::Up)) => Ok(key),
+            (None, Some(way), Some(LinkState::Up)) => Ok(way.key),
             (None, Some(_), _) => Err("it is down".to_owned()),
             (None, None, _) => Err(link.trouble.clone().unwrap_or_else(|| "it is down".to_owned())),
         };
@@ -159,6 +159,10 @@ impl Engine for Core<'_> {
 
     fn answer(&self) -> Option<SpeedAnswer> {
         self.client.speed_answer()
+    }
+
+    fn answered_at(&self) -> Option<Instant> {
+        self.client.speed_answered_at()
     }
 
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration> {

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
+use ropewalk_daemon::client_status::told_to_wait;
 use ropewalk_link_io::driver::Io;
 use ropewalk_proto::client::LinkKey;
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_proto::tunnel::LinkState;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::Daemon;
-use crate::status;
 
 impl Daemon {
     /// Looks which links are to go over TLS, if it is time: when one of them came up or went, and when one has been
@@ -22,13 +23,16 @@ impl Daemon {
             let mut links = stats.links.iter().filter(|link| link.key == key);
             links.any(|link| link.link.as_ref().is_some_and(|link| link.state == LinkState::Up))
         };
-        let heard = status::heard(&self.client.state()).is_some();
+        let wait = told_to_wait(&self.client.state());
         let (setting, proxy) = (self.config.proxy.tls, self.client.present());
-        let outlook = self.links.look_at_tls(now, setting, is_up, heard, proxy);
+        let outlook = self.links.look_at_tls(now, setting, is_up, wait, proxy);
         self.tls_at = outlook.at;
         for question in outlook.ask {
-            // Full: another link is being asked; this one has its turn in a minute.
-            let _ = self.udp_again.try_send(question);
+            // Closed: this daemon ends.
+            if let Err(TrySendError::Full(question)) = self.udp_again.try_send(question) {
+                let soon = self.links.ask_soon(now, question.slot);
+                self.tls_at = earliest(self.tls_at, soon);
+            }
         }
         if outlook.changed {
             self.relink(now, io);

@@ -54,6 +54,8 @@ pub struct LinuxNetwork {
     lock: Option<Locked>,
     /// What chooses connections.
     split: Split,
+    /// The sides to which it led some: what leads there stays, so that nothing of theirs goes elsewhere.
+    sides: BTreeSet<Side>,
     /// Addresses that shared interfaces have of us.
     given: Given,
     /// What counts devices.
@@ -124,6 +126,7 @@ impl LinuxNetwork {
             given: Given::default(),
             devices: DeviceTable::new(devices),
             lanes: BTreeMap::new(),
+            sides: BTreeSet::new(),
             recalled: false,
         })
     }
@@ -512,6 +515,7 @@ impl Locked {
         // Hosts behind this machine get their answers, whatever kind of addresses they have.
         let behind = desired.prefix.map(IpNet::V6);
         let excluded: Vec<IpNet> = desired.excluded.iter().copied().chain(behind).collect();
+        let leads_in = desired.rules.iter().any(|rule| rule.side == Side::Inside);
         let chains = lock::chains(&Lock {
             tun: &self.tun,
             mark: (numbers.mark, MARK_MASK),
@@ -521,6 +525,7 @@ impl Locked {
             askers: &askers,
             proxy: &desired.proxy,
             let_out: &let_out,
+            inside: leads_in.then(|| numbers.mark_of_side(Side::Inside)),
             tls_port: desired.tls_port,
         });
         Ok(self.table.apply(&chains).await?)
@@ -558,7 +563,9 @@ impl HostNetwork for LinuxNetwork {
                 "the interface name {name:?} cannot be used in firewall rules"
             );
         }
-        let plan = plan(&self.numbers, desired, tun)?;
+        let mut plan = plan(&self.numbers, desired, tun)?;
+        self.sides.extend(desired.rules.iter().map(|rule| rule.side));
+        plan.add_sides(&self.numbers, &self.sides, tun.is_some());
         if let Some(lock) = &mut self.lock {
             match lock.apply(&self.netlink, &self.numbers, desired).await {
                 Ok(changed) => outcome.changed |= changed,
@@ -583,6 +590,7 @@ impl HostNetwork for LinuxNetwork {
     async fn remove(&mut self) -> anyhow::Result<()> {
         let split = self.split.remove().await.map(drop).map_err(anyhow::Error::from);
         let devices = self.remove_devices().await;
+        self.sides.clear();
         let routing = self.remove_routing().await.map_err(anyhow::Error::from);
         all_of([split, devices, routing, self.remove_filter().await])
     }

@@ -11,7 +11,7 @@ use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::fleet::FleetLink;
 use ropewalk_proto::path::SocketId;
 use ropewalk_settings::{Keepalive, LinkPolicy, TlsUse, shortened};
-use ropewalk_tls::{Dial, LINK_MTU, TlsCarrier};
+use ropewalk_tls::{Binding, Dial, LINK_MTU, TlsCarrier};
 
 use super::decide::{Decision, Wish};
 use crate::routes::Numbers;
@@ -53,10 +53,10 @@ impl OpenOverTls {
         terms: TlsTerms<'_>,
         sockets: &mut Sockets,
     ) -> Result<(Self, FleetLink), String> {
+        let mark = Some(Numbers::default().mark_of(slot));
         let dial = Dial {
-            interface: decision.interface.clone(),
+            binding: Binding::Interface { name: decision.interface.clone(), mark },
             sources: wish.sources.clone(),
-            mark: Some(Numbers::default().mark_of(slot)),
             port: terms.port,
             names: terms.names.to_vec(),
         };

@@ -307,7 +307,12 @@ pub(super) fn folders() -> impl Iterator<Item = &'static Path> {
 }
 
 fn begins_like_ours(now: &Place) -> bool {
-    matches!(now, Place::File { content } if content.starts_with(HEADER))
+    matches!(now, Place::File { content } if is_ours(content))
+}
+
+/// Whether this text is one of a client, or begins as one.
+pub(super) fn is_ours(text: &str) -> bool {
+    text.starts_with(HEADER)
 }
 
 fn text(servers: &[IpAddr], record: &Path) -> String {

@@ -91,6 +91,14 @@ impl Resolved {
         Ok(())
     }
 
+    /// Has it forget the answers that it keeps.
+    ///
+    /// # Errors
+    /// When it cannot be asked, or refuses.
+    pub async fn flush(&mut self) -> Result<(), ResolvedError> {
+        self.run(&["flush-caches"]).await.map(drop)
+    }
+
     /// Takes that back. An interface that is gone took it along.
     ///
     /// # Errors
@@ -183,6 +191,8 @@ mod tests {
         assert_eq!(said(folder.path()), all);
         resolved.set("rope0", &servers[..1]).await.unwrap();
         assert!(said(folder.path()).ends_with("dns rope0 9.9.9.9\n"));
+        resolved.flush().await.unwrap();
+        assert_eq!(said(folder.path()), "flush-caches\n");
         resolved.revert("rope0").await.unwrap();
         assert_eq!(said(folder.path()), "revert rope0\n");
     }

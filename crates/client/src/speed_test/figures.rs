@@ -6,6 +6,9 @@ use ropewalk_proto::tunnel::{Filler, LinkState, LinkStats, Traffic};
 use ropewalk_proto::units::LinkId;
 use ropewalk_proto::wire::header::OVERHEAD;
 
+/// A datagram of test data where none arrived to tell: the longest that most links carry, with IP and UDP headers.
+const LONGEST: u64 = 1500;
+
 /// The counters of a link at a moment; bytes are those of UDP payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reading {
@@ -57,8 +60,13 @@ pub(super) struct Span {
 impl Span {
     /// `None`: it is not the same link any more, or does not answer.
     pub(super) fn between(before: Option<Reading>, after: Option<Reading>) -> Option<Self> {
+        Self::of_link(before, after).filter(|span| span.after.is_up)
+    }
+
+    /// `None`: it is not the same link any more.
+    pub(super) fn of_link(before: Option<Reading>, after: Option<Reading>) -> Option<Self> {
         let (before, after) = before.zip(after)?;
-        (before.id == after.id && after.is_up).then_some(Self { before, after })
+        (before.id == after.id).then_some(Self { before, after })
     }
 
     fn more(&self, of: impl Fn(&Reading) -> Traffic) -> Traffic {
@@ -80,6 +88,27 @@ impl Span {
             SpeedWay::Down => reading.filler.received,
             SpeedWay::Up => reading.filler.sent,
         }))
+    }
+
+    /// The same with what was sent and did not arrive, for it may have been carried. Of what is lost on the way down it is not known
+    /// what it was: it counts as test data.
+    pub(super) fn used(&self, way: SpeedWay) -> u64 {
+        let known = self.test_bytes(way);
+        let missing = match way {
+            SpeedWay::Down => self.missing(),
+            SpeedWay::Up => 0,
+        };
+        let arrived = self.more(|reading| reading.filler.received);
+        let each = self.on_wire(arrived).div_ceil(arrived.datagrams.max(1));
+        let each = if each == 0 { LONGEST } else { each };
+        known.saturating_add(missing.saturating_mul(each))
+    }
+
+    /// Datagrams that were sent on the way down, and did not come.
+    fn missing(&self) -> u64 {
+        let (before, after) = (&self.before, &self.after);
+        let sent = after.numbered.saturating_sub(before.numbered);
+        sent.saturating_sub(after.came.saturating_sub(before.came))
     }
 
     /// All that the link carried, both ways, as its provider counts.
@@ -126,10 +155,7 @@ impl Span {
     fn loss(&self, way: SpeedWay) -> Option<f64> {
         let (before, after) = (&self.before, &self.after);
         let (lost, sent) = match way {
-            SpeedWay::Down => {
-                let sent = after.numbered.saturating_sub(before.numbered);
-                (sent.saturating_sub(after.came.saturating_sub(before.came)), sent)
-            }
+            SpeedWay::Down => (self.missing(), after.numbered.saturating_sub(before.numbered)),
             SpeedWay::Up => {
                 // What counted as lost before may have come in the meantime.
                 let lost = after.lost.saturating_sub(before.lost);
@@ -198,6 +224,7 @@ pub(super) mod tests {
         assert_eq!(speed.other_bps, 100.0 * 1400.0 * 4.0);
         assert!((speed.loss.unwrap() - 0.0099).abs() < 1e-4, "{speed:?}");
         assert_eq!(span.test_bytes(SpeedWay::Down), 1_460_000);
+        assert_eq!(span.used(SpeedWay::Down), 1_011 * 1460, "what was lost may have been carried");
         assert_eq!((span.carried(SpeedWay::Down), span.carried(SpeedWay::Up)), (1_540_000, 0));
         assert_eq!(span.all_bytes(), 1_606_000);
         assert_eq!(span.speed(SpeedWay::Up, Duration::from_secs(2)).loss, None);
@@ -231,6 +258,9 @@ pub(super) mod tests {
         }
         assert!(Span::between(Some(fresh()), Some(other)).is_none());
         assert!(Span::between(Some(fresh()), Some(silent)).is_none());
+        let lost = Reading { numbered: 3, ..silent };
+        let span = Span::of_link(Some(fresh()), Some(lost)).unwrap();
+        assert_eq!((span.used(SpeedWay::Down), span.used(SpeedWay::Up)), (4500, 0));
         assert_eq!(rate(1000, Duration::ZERO), 0.0);
     }
 }

@@ -69,6 +69,9 @@ pub(super) struct Phase {
     counts: bool,
     before: Moment,
     last: Moment,
+    /// Test data of each link so far, at most; and what was taken of that.
+    used: Vec<u64>,
+    taken: Vec<u64>,
     /// Test data so far, at the last reading at which it had grown.
     tested: u64,
     grown: Moment,
@@ -89,6 +92,7 @@ impl Phase {
         engine: &impl Engine,
     ) -> Self {
         let first = Moment::read(now, &parts, engine);
+        let none = vec![0; parts.len()];
         Self {
             step,
             parts,
@@ -99,6 +103,8 @@ impl Phase {
             run_in: vec![first.clone()],
             counts: false,
             before: first.clone(),
+            used: none.clone(),
+            taken: none,
             tested: 0,
             grown: first.clone(),
             full: first.clone(),
@@ -110,6 +116,7 @@ impl Phase {
     /// Reads what the links have carried by now.
     pub(super) fn look(&mut self, now: Instant, engine: &mut impl Engine) -> Progress {
         let moment = Moment::read(now, &self.parts, engine);
+        self.note_used(&moment.links);
         self.before = std::mem::replace(&mut self.last, moment);
         if !self.counts {
             self.run_in.push(self.last.clone());
@@ -146,8 +153,33 @@ impl Phase {
         self.time
     }
 
-    /// Test data of each link, bytes with IP and UDP headers.
-    pub(super) fn tested(&self, way: SpeedWay) -> Vec<u64> {
+    /// What was under way when it ended has come, or is lost.
+    pub(super) fn settle(&mut self, engine: &impl Engine) {
+        let links = readings(&self.parts, engine);
+        self.note_used(&links);
+    }
+
+    /// Test data of each link since the last call, also what was lost: bytes with IP and UDP headers.
+    pub(super) fn take_used(&mut self) -> Vec<u64> {
+        let taken = std::mem::replace(&mut self.taken, self.used.clone());
+        self.used.iter().zip(taken).map(|(used, taken)| used.saturating_sub(taken)).collect()
+    }
+
+    /// What the links used until these readings. What was found once stays, also of a link that is gone.
+    fn note_used(&mut self, links: &[Option<Reading>]) {
+        let Some(way) = self.step.way() else { return };
+        let before = self.run_in.first().map_or(&[][..], |moment| &moment.links);
+        let links = before.iter().zip(links).map(|(before, after)| Span::of_link(*before, *after));
+        for ((part, used), span) in self.parts.iter().zip(&mut self.used).zip(links) {
+            // The end that sends it keeps to its bounds.
+            let most = part.most.min(self.most);
+            let found = span.map_or(0, |span| span.used(way).min(most));
+            *used = (*used).max(found);
+        }
+    }
+
+    /// Test data of each link that arrived, bytes with IP and UDP headers.
+    fn tested(&self, way: SpeedWay) -> Vec<u64> {
         let spans = spans(self.run_in.first(), &self.last);
         spans.map(|span| span.map_or(0, |span| span.test_bytes(way))).collect()
     }
@@ -219,8 +251,13 @@ impl Phase {
 
 impl Moment {
     fn read(at: Instant, parts: &[Part], engine: &impl Engine) -> Self {
-        Self { at, links: parts.iter().map(|part| engine.reading(part.key)).collect() }
+        Self { at, links: readings(parts, engine) }
     }
+}
+
+/// The counters of these links now.
+fn readings(parts: &[Part], engine: &impl Engine) -> Vec<Option<Reading>> {
+    parts.iter().map(|part| engine.reading(part.key)).collect()
 }
 
 /// The links from one moment to another.

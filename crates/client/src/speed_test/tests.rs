@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::collections::VecDeque;
 
 use ropewalk_proto::tunnel::Traffic;
 use ropewalk_proto::units::LinkId;
@@ -24,6 +25,13 @@ struct Line {
     up: u64,
     /// Of these are packets of others, which go whatever is tested.
     others: u64,
+    /// Of a hundred datagrams of test data down so many are lost.
+    lost_percent: u64,
+    /// Moves after which the others of them arrive, and what is under way.
+    delay: usize,
+    under_way: VecDeque<u64>,
+    /// Bytes of test data that were sent, both ways.
+    given: u64,
     reading: Option<Reading>,
     /// What is left of its allowance.
     left: Option<u64>,
@@ -40,6 +48,10 @@ impl Line {
             down,
             up,
             others: 0,
+            lost_percent: 0,
+            delay: 0,
+            under_way: VecDeque::new(),
+            given: 0,
             reading: Some(fresh()),
             left: None,
             overdrawn: false,
@@ -75,13 +87,18 @@ impl Line {
             traffic.datagrams += datagrams;
             traffic.bytes += datagrams * PAYLOAD;
         };
-        carry(&mut reading.received, down + others);
-        carry(&mut reading.filler.received, down);
+        self.under_way.push_back(down);
+        let is_due = self.under_way.len() > self.delay;
+        let due = if is_due { self.under_way.pop_front().unwrap_or(0) } else { 0 };
+        let come = due - due * self.lost_percent / 100;
+        carry(&mut reading.received, come + others);
+        carry(&mut reading.filler.received, come);
         carry(&mut reading.sent, up + others);
         carry(&mut reading.filler.sent, up);
         carry(&mut reading.confirmed, up + others);
-        reading.came += down + others;
-        reading.numbered += down + others;
+        reading.came += come + others;
+        reading.numbered += due + others;
+        self.given += (down + up) * ON_WIRE;
         self.most -= (down + up) * ON_WIRE;
         all.set(all.get() - (down + up) * ON_WIRE);
         if let Some(left) = &mut self.left {
@@ -98,6 +115,8 @@ struct World {
     too_old: bool,
     /// What the proxy says to a phase.
     says: Option<SpeedAnswer>,
+    /// From when on it says nothing any more.
+    silent_since: Option<Instant>,
     phase: Option<SpeedPhase<LinkKey>>,
     begun: Vec<SpeedLoad>,
     forgotten: usize,
@@ -137,6 +156,10 @@ impl Engine for World {
         self.says
     }
 
+    fn answered_at(&self) -> Option<Instant> {
+        self.says.map(|_| self.silent_since.unwrap_or(self.now))
+    }
+
     fn trip(&self, link: LinkKey, percent: u8) -> Option<Duration> {
         // A queue of so many percent of 100 ms, while the link is filled.
         let phase = self.phase.as_ref()?;
@@ -161,6 +184,7 @@ impl World {
             session: Some(SessionIndex::new(7)),
             too_old: false,
             says: Some(SpeedAnswer::Granted),
+            silent_since: None,
             phase: None,
             begun: Vec::new(),
             forgotten: 0,
@@ -169,9 +193,13 @@ impl World {
     }
 
     fn test(&mut self, wish: &SpeedTestWish) -> Result<SpeedTest, String> {
+        self.numbered(3, wish)
+    }
+
+    fn numbered(&mut self, id: u64, wish: &SpeedTestWish) -> Result<SpeedTest, String> {
         let lines = self.lines.iter().zip(0..);
         let candidates: Vec<_> = lines.map(|(line, key)| line.candidate(key)).collect();
-        SpeedTest::begin(self.now, 3, wish, "vps".to_owned(), &candidates, self)
+        SpeedTest::begin(self.now, id, wish, "vps".to_owned(), &candidates, self)
     }
 
     /// Time passes, and somebody asks how far the test is.
@@ -300,6 +328,24 @@ fn a_bound_of_data_holds_and_what_it_cuts_short_is_told() {
 }
 
 #[test]
+fn of_a_download_what_was_lost_or_came_late_is_used_up_too() {
+    let line = Line { lost_percent: 25, delay: 30, ..Line::new("wlan0", 40, 20) };
+    let mut world = World::new(vec![line]);
+    let mut test = world.test(&wish()).unwrap();
+    let report = world.to_the_end(&mut test);
+    assert_eq!(report.test_bytes, world.lines[0].given);
+    assert_eq!(report.links[0].test_bytes, report.test_bytes);
+    // So the bound holds.
+    let mut world = two_links();
+    world.lines[0].lost_percent = 50;
+    let bounded = SpeedTestWish { max_bytes: Some(6_000_000), up: false, ..wish() };
+    let mut test = world.test(&bounded).unwrap();
+    world.to_the_end(&mut test);
+    let given: u64 = world.lines.iter().map(|line| line.given).sum();
+    assert!((5_000_000..=6_000_000).contains(&given), "{given}");
+}
+
+#[test]
 fn an_allowance_is_tested_with_a_small_part_of_it_and_never_used_up() {
     let mut world = two_links();
     world.lines[1].left = Some(200_000_000);
@@ -363,6 +409,38 @@ fn an_old_proxy_one_that_is_silent_and_none_are_told_apart() {
 }
 
 #[test]
+fn a_proxy_that_falls_silent_while_links_are_filled_ends_the_test_with_its_grant() {
+    let mut world = two_links();
+    let mut test = world.test(&wish()).unwrap();
+    world.silent_since = Some(world.now);
+    world.pass(&mut test, SPEED_LIFETIME + TICK * 2);
+    assert!(test.goes_on(), "nothing is sent yet, and nothing has to be granted");
+    world.silent_since = None;
+    world.pass(&mut test, Duration::from_secs(2));
+    let silent = world.now;
+    world.silent_since = Some(silent);
+    let report = world.to_the_end(&mut test);
+    let took = world.now.since(silent);
+    assert!((SPEED_LIFETIME..SPEED_LIFETIME + TICK * 2).contains(&took), "{took:?}");
+    assert_eq!(report.trouble.as_deref(), Some("the proxy does not answer"));
+    assert_eq!((&report.links[0].down, report.state), (&None, SpeedTestState::Stopped));
+}
+
+#[test]
+fn answers_that_wait_while_the_daemon_stands_still_end_no_test() {
+    let mut world = two_links();
+    let mut test = world.test(&wish()).unwrap();
+    world.pass(&mut test, Duration::from_secs(3));
+    world.silent_since = Some(world.now);
+    world.now += Duration::from_secs(1);
+    test.tick(world.now, &mut world);
+    assert!(test.goes_on());
+    world.silent_since = None;
+    world.pass(&mut test, TICK * 2);
+    assert!(test.goes_on());
+}
+
+#[test]
 fn a_test_that_nobody_asks_for_ends_and_so_does_one_without_its_session() {
     let mut world = two_links();
     let mut test = world.test(&wish()).unwrap();
@@ -380,6 +458,29 @@ fn a_test_that_nobody_asks_for_ends_and_so_does_one_without_its_session() {
     world.pass(&mut test, TICK);
     let report = test.report(world.now);
     assert!(!test.goes_on() && report.trouble.unwrap().contains("session"));
+}
+
+#[test]
+fn what_a_test_found_is_known_for_a_moment_after_another_began() {
+    let mut world = two_links();
+    let mut known = KnownTests::default();
+    let mut first = world.numbered(known.next_id(), &wish()).unwrap();
+    first.stop(&mut world, "it was stopped".to_owned());
+    known.begin(world.now, first);
+    assert!(known.running().is_none() && known.poll_timeout().is_none());
+    let second = world.numbered(known.next_id(), &wish()).unwrap();
+    known.begin(world.now, second);
+    assert_eq!(known.running().map(|test| test.id()), Some(2));
+    let report = known.of(world.now, 1).map(|test| test.report(world.now)).unwrap();
+    assert_eq!(report.trouble.as_deref(), Some("it was stopped"));
+    let end = world.now + PATIENCE;
+    let late = end + TICK;
+    let table =
+        [(end, 1, true), (end, 2, true), (end, 3, false), (late, 1, false), (late, 2, true)];
+    for (now, id, is_known) in table {
+        let found = known.of(now, id).map(|test| test.id());
+        assert_eq!(found, is_known.then_some(id), "{id} at {now:?}");
+    }
 }
 
 #[test]

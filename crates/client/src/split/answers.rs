@@ -93,6 +93,13 @@ pub fn is_question(message: &[u8]) -> bool {
     Message::from_octets(message).is_ok_and(|message| !message.header().qr())
 }
 
+/// The name that is asked for, in lower case and without a dot at its end.
+#[must_use]
+pub fn name_of(question: &[u8]) -> Option<String> {
+    let question = Message::from_octets(question).ok()?;
+    plain(question.sole_question().ok()?.qname())
+}
+
 /// Whether this message answers this question: the same number and the same name and type.
 #[must_use]
 pub fn is_answer_to(question: &[u8], message: &[u8]) -> bool {
@@ -266,6 +273,8 @@ pub(crate) mod tests {
     fn an_answer_belongs_to_its_question_and_a_failure_is_one() {
         let asked = question(7, "example.org");
         assert!(is_question(&asked) && !is_question(&[0; 4]));
+        assert_eq!(name_of(&question(7, "WWW.Example.ORG")).unwrap(), "www.example.org");
+        assert_eq!(name_of(&[0; 4]), None);
         let right = answer(7, "example.org", &[]);
         for (message, expected) in [
             (right.clone(), true),

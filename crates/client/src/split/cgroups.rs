@@ -4,8 +4,10 @@
 //! another. So they are looked for whenever one comes or goes.
 //!
 //! Units stand in slices, and those of users in the slices below their `user@UID.service`; nothing else has units inside. So
-//! only these folders are looked through, a bounded number of them.
+//! only these folders are looked through, a bounded number of them. Below that service a user makes folders as he likes: so
+//! those of each user, and those of the system, are looked through and taken in turn, and nobody's keep others from being found.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,9 @@ const VERSION_2: u64 = 0x6367_7270;
 
 /// Most folders that are looked through: some for each user who is logged in.
 const MAX_FOLDERS: usize = 1024;
+
+/// Most folders in one that are looked at: a busy machine has some hundred services.
+const MAX_WITHIN: usize = 8192;
 
 /// Levels of the deepest one: systemd makes six.
 const MAX_LEVELS: usize = 16;
@@ -110,43 +115,101 @@ impl Tree {
         true
     }
 
-    /// Looks through all folders in which units stand.
+    /// Looks through all folders in which units stand, level by level, and one of each owner in turn.
     fn walk(&self, selectors: &[&Selector], look_at: &mut impl FnMut(&Path), found: &mut Found) {
-        let mut waiting = vec![String::new()];
+        let mut waiting = Queues::from([(String::new(), VecDeque::from([String::new()]))]);
+        let mut meant = vec![Queues::new(); selectors.len()];
         let mut seen = 0;
-        while let Some(folder) = waiting.pop() {
-            if seen == MAX_FOLDERS {
-                found.is_cut = true;
-                return;
-            }
-            seen += 1;
-            let place = self.root.join(&folder);
-            look_at(&place);
-            // It ended meanwhile.
-            let Ok(entries) = fs::read_dir(&place) else { continue };
-            for entry in entries.flatten() {
-                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-                if !is_folder || !is_plain_folder(&name) {
-                    continue;
-                }
-                let path =
-                    if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-                for (selector, paths) in selectors.iter().zip(&mut found.paths) {
-                    if !selector.means_folder(&name) {
-                        continue;
+        while !waiting.is_empty() && seen < MAX_FOLDERS {
+            let owners: Vec<String> = waiting.keys().cloned().collect();
+            for owner in owners.into_iter().take(MAX_FOLDERS - seen) {
+                let next = waiting.get_mut(&owner).and_then(VecDeque::pop_front);
+                let Some(folder) = next else { continue };
+                seen += 1;
+                for (path, name) in self.within(&folder, look_at, &mut found.is_cut) {
+                    let owner = owner_of(&path);
+                    for (selector, of) in selectors.iter().zip(&mut meant) {
+                        if selector.means_folder(&name) {
+                            let of = of.entry(owner.to_owned()).or_default();
+                            push(of, path.clone(), MAX_FOUND, &mut found.is_cut);
+                        }
                     }
-                    match paths.len() < MAX_FOUND {
-                        true => paths.push(path.clone()),
-                        false => found.is_cut = true,
+                    if has_units(&name) && path.split('/').count() < MAX_LEVELS {
+                        let folders = waiting.entry(owner.to_owned()).or_default();
+                        push(folders, path, MAX_FOLDERS, &mut found.is_cut);
                     }
                 }
-                if has_units(&name) && path.split('/').count() < MAX_LEVELS {
-                    waiting.push(path);
-                }
             }
+            waiting.retain(|_, folders| !folders.is_empty());
+        }
+        found.is_cut |= !waiting.is_empty();
+        for (paths, of) in found.paths.iter_mut().zip(meant) {
+            paths.extend(in_turn(of, &mut found.is_cut));
         }
     }
+
+    /// The folders in one, with their paths and names. It is looked at before.
+    fn within(
+        &self,
+        folder: &str,
+        look_at: &mut impl FnMut(&Path),
+        is_cut: &mut bool,
+    ) -> Vec<(String, String)> {
+        let place = self.root.join(folder);
+        look_at(&place);
+        // It ended meanwhile.
+        let Ok(entries) = fs::read_dir(&place) else { return Vec::new() };
+        let folders = entries.flatten().filter_map(|entry| {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let name = entry.file_name().to_str()?.to_owned();
+            (is_folder && is_plain_folder(&name)).then_some(name)
+        });
+        let mut names: Vec<String> = folders.take(MAX_WITHIN + 1).collect();
+        *is_cut |= names.len() > MAX_WITHIN;
+        names.truncate(MAX_WITHIN);
+        let path = |name: &str| match folder {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        };
+        names.into_iter().map(|name| (path(&name), name)).collect()
+    }
+}
+
+/// Paths by their owners.
+type Queues = BTreeMap<String, VecDeque<String>>;
+
+/// Adds a path, as long as there are fewer than `most`.
+fn push(queue: &mut VecDeque<String>, path: String, most: usize, is_cut: &mut bool) {
+    match queue.len() < most {
+        true => queue.push_back(path),
+        false => *is_cut = true,
+    }
+}
+
+/// At most [`MAX_FOUND`] of these, one of each owner in turn.
+fn in_turn(mut of: Queues, is_cut: &mut bool) -> Vec<String> {
+    let all: usize = of.values().map(VecDeque::len).sum();
+    let mut taken = Vec::new();
+    while taken.len() < all.min(MAX_FOUND) {
+        taken.extend(of.values_mut().filter_map(VecDeque::pop_front));
+    }
+    taken.truncate(MAX_FOUND);
+    *is_cut |= all > MAX_FOUND;
+    taken
+}
+
+/// Whose folder this is: the part of its path that leads to the service of a user, who makes what is below; empty for what is
+/// the system's.
+fn owner_of(path: &str) -> &str {
+    let mut end = 0;
+    for part in path.split('/') {
+        end += part.len();
+        if is_of_user(part) {
+            return &path[..end];
+        }
+        end += 1;
+    }
+    ""
 }
 
 /// Whether the folder of this name is news for rules with these selectors: it may be meant, or units that are meant may begin
@@ -162,7 +225,12 @@ pub fn is_news(name: &str, selectors: &[Selector]) -> bool {
 
 /// Whether units stand in the control group of this name (`systemd.slice(5)`, `user@.service(5)`).
 fn has_units(name: &str) -> bool {
-    name.ends_with(".slice") || (name.starts_with("user@") && name.ends_with(".service"))
+    name.ends_with(".slice") || is_of_user(name)
+}
+
+/// Whether this is the service in which a user's own units are.
+fn is_of_user(name: &str) -> bool {
+    name.starts_with("user@") && name.ends_with(".service")
 }
 
 #[cfg(test)]
@@ -273,6 +341,42 @@ mod tests {
         let deep = "a.slice/".repeat(MAX_LEVELS + 4);
         fs::create_dir_all(folder.path().join("deep.slice").join(deep)).unwrap();
         assert!(tree.find(&one.iter().collect::<Vec<_>>(), |_| ()).is_cut);
+    }
+
+    #[test]
+    fn folders_of_one_user_without_end_keep_nobody_elses_from_being_found() {
+        let (folder, tree) = tree();
+        let greedy = "user.slice/user-1001.slice/user@1001.service";
+        for number in 0..MAX_FOLDERS + 100 {
+            let path = format!("{greedy}/{number}.slice/steam.service");
+            fs::create_dir_all(folder.path().join(path)).unwrap();
+        }
+        let deep = "a.slice/".repeat(MAX_LEVELS + 4);
+        fs::create_dir_all(folder.path().join(greedy).join(deep)).unwrap();
+        let entry = selectors(&["unit:steam.service"]);
+        let mut places = 0;
+        let found = tree.find(&entry.iter().collect::<Vec<_>>(), |_| places += 1);
+        assert_eq!((places, found.paths[0].len(), found.is_cut), (MAX_FOLDERS, MAX_FOUND, true));
+        let app = "user.slice/user-1000.slice/user@1000.service/app.slice";
+        for other in ["system.slice/steam.service".to_owned(), format!("{app}/steam.service")] {
+            assert!(found.paths[0].contains(&other), "{other} was pushed out");
+        }
+        let later = format!("{app}/x.slice/y.slice/late.service");
+        fs::create_dir_all(folder.path().join(&later)).unwrap();
+        assert_eq!(find(&tree, &["unit:late.service"]), [vec![later]]);
+    }
+
+    #[test]
+    fn a_folder_belongs_to_the_user_in_whose_service_it_is() {
+        let user = "user.slice/user-1000.slice/user@1000.service";
+        for (path, expected) in [
+            ("system.slice/cron.service", ""),
+            ("user.slice/user-1000.slice", ""),
+            (user, user),
+            (&format!("{user}/app.slice/user@0.service/a.slice"), user),
+        ] {
+            assert_eq!(owner_of(path), expected, "{path}");
+        }
     }
 
     #[test]

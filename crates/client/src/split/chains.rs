@@ -8,7 +8,8 @@
 //! * `answers`: an answer has the mark of its connection before reverse path filtering asks which way it should have come.
 //! * `sources`: what leaves on another side than its source address was chosen for gets the address of that side.
 //! * `no_way`: where packets of a family that the proxy hands out no address of come as far as the marks, those without one are
-//!   refused, as the routes would have done.
+//!   refused, as the routes would have done. The hooks that follow `output` are still told the interface by which a packet was to
+//!   leave before it had its mark, so there it is the mark that counts.
 //! * `names`: questions to our own address for names come to the port at which they are answered.
 //!
 //! The address of a connection is translated by its first packet, so only new ones are chosen.
@@ -127,6 +128,13 @@ pub fn lets_come(tun: &TunDesired, is_ipv4: bool, rules: &[Rule]) -> bool {
     fits && !has_inner(tun, is_ipv4) && rules.iter().any(|rule| rule.side == Side::Outside)
 }
 
+/// Refuses these packets as where there is no route. TCP is reset: the kernel leaves an ICMP error aside while the program is
+/// still within `connect`, which would learn of it a second later, by the next SYN.
+fn add_no_route(text: &mut String, which: &str) {
+    line(text, 2, &format!("{which} meta l4proto tcp counter reject with tcp reset"));
+    line(text, 2, &format!("{which} counter reject with icmpx type no-route"));
+}
+
 impl Scene<'_> {
     fn rules(&self) -> Vec<Rule> {
         self.chosen.iter().map(|chosen| chosen.rule.clone()).collect()
@@ -153,11 +161,7 @@ impl Scene<'_> {
         match rule.side {
             Side::Inside => {
                 for (word, _, near) in self.without_inner() {
-                    line(
-                        text,
-                        2,
-                        &format!("{word} daddr != {near} reject with icmpx type no-route"),
-                    );
+                    add_no_route(text, &format!("{word} daddr != {near}"));
                 }
                 line(text, 2, &format!("counter name \"{name}\" ct mark set {mark:#x}"));
                 line(text, 2, &format!("meta mark set {mark:#x}"));
@@ -295,18 +299,18 @@ impl Scene<'_> {
         let families = [("ipv4", true), ("ipv6", false)];
         let come = families.into_iter().filter(|(_, is_ipv4)| lets_come(tun, *is_ipv4, &rules));
         let come: Vec<&str> = come.map(|(family, _)| family).collect();
-        for hook in ["output", "forward"].into_iter().filter(|_| !come.is_empty()) {
+        if come.is_empty() {
+            return;
+        }
+        let outside = self.numbers.mark_of_side(Side::Outside);
+        // A mark has led a packet of this machine elsewhere by then, and its hook still tells the interface of before.
+        let unmarked = format!(" meta mark & {MARK_MASK:#x} != {outside:#x}");
+        for (hook, unmarked) in [("output", unmarked.as_str()), ("forward", "")] {
             line(text, 1, &format!("chain no_way_{hook} {{"));
             line(text, 2, &format!("type filter hook {hook} priority filter; policy accept;"));
             for family in &come {
-                line(
-                    text,
-                    2,
-                    &format!(
-                        "oifname \"{}\" meta nfproto {family} counter reject with icmpx type no-route",
-                        tun.name
-                    ),
-                );
+                let which = format!("oifname \"{}\" meta nfproto {family}{unmarked}", tun.name);
+                add_no_route(text, &which);
             }
             line(text, 1, "}");
         }
@@ -462,13 +466,21 @@ mod tests {
      {
         let inside = chosen(&["user:alice"], &[]);
         let refused = text(&inside, Some(&["10.77.0.2"]));
-        let rule = "ip6 daddr != { fc00::/7, fe80::/10 } reject with icmpx type no-route";
-        assert_eq!(chain(&refused, &inside[0].rule.name())[0], rule);
+        let no_route = |which: &str| {
+            [
+                "meta l4proto tcp counter reject with tcp reset",
+                "counter reject with icmpx type no-route",
+            ]
+            .map(|refusal| format!("{which} {refusal}"))
+        };
+        let rules = no_route("ip6 daddr != { fc00::/7, fe80::/10 }");
+        assert_eq!(chain(&refused, &inside[0].rule.name())[..2], rules);
         assert!(!refused.contains("no_way"), "{refused}");
         // Before the first session there is no way in either family.
         let before = text(&inside, None);
-        let rules = chain(&before, &inside[0].rule.name());
-        assert!(rules[0].starts_with("ip daddr != { 10.0.0.0/8,") && rules[1] == rule, "{rules:?}");
+        let found = chain(&before, &inside[0].rule.name());
+        assert!(found[0].starts_with("ip daddr != { 10.0.0.0/8,"), "{found:?}");
+        assert_eq!(found[2..4], rules);
         assert!(!before.contains("masquerade"), "{before}");
 
         let outside = chosen(&[], &["user:bob"]);
@@ -476,10 +488,12 @@ mod tests {
         let mark = outside[0].rule.mark(&Numbers::default());
         let rules = chain(&text, &outside[0].rule.name());
         assert_eq!(rules.last().unwrap(), &format!("meta nfproto ipv6 meta mark set {mark:#x}"));
-        for hook in ["output", "forward"] {
-            let refusal =
-                "oifname \"rope0\" meta nfproto ipv6 counter reject with icmpx type no-route";
-            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1], refusal);
+        // In the hook of what this machine sends, what a mark has led elsewhere is still told with the TUN.
+        for (hook, unmarked) in
+            [("output", " meta mark & 0xffff0000 != 0x52580000"), ("forward", "")]
+        {
+            let refusals = no_route(&format!("oifname \"rope0\" meta nfproto ipv6{unmarked}"));
+            assert_eq!(chain(&text, &format!("no_way_{hook}"))[1..], refusals, "{hook}");
         }
         let rules = [outside[0].rule.clone()];
         assert!(lets_come(&tun(&["10.77.0.2"]), false, &rules));

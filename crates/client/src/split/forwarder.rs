@@ -3,7 +3,7 @@
 //!
 //! It changes nothing in questions and answers, keeps none, and knows none by itself: each question goes to the servers in turn,
 //! from a socket of its own, and the first answer that belongs to it comes back. What cannot be asked is not answered, and
-//! whoever asked asks again. An answer for a rule of `routes` whose addresses could not be put in place is a failure (SERVFAIL):
+//! whoever asked asks again. For a while names can be asked for elsewhere ([`Beside`]). An answer for a rule of `routes` whose addresses could not be put in place is a failure (SERVFAIL):
 //! with the addresses alone a program would connect around the tunnel.
 
 use std::io;
@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::Rule;
-use super::answers::{answered, failure, is_answer_to, is_question};
+use super::answers::{answered, failure, is_answer_to, is_question, name_of};
 use super::chains::NAMES;
 use super::learned::Answered;
 
@@ -39,6 +39,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Bytes of the longest message (RFC 1035 §4.2.2).
 const MAX_MESSAGE: usize = 65_535;
 
+/// Bytes up to which an answer is read at once, in some microseconds. One of thousands of addresses takes milliseconds, for which
+/// packets do not wait.
+const SHORT: usize = 4096;
+
 /// Pause after an error of a socket, and tries to have one port for both protocols.
 const REST: Duration = Duration::from_millis(10);
 const TRIES: u32 = 16;
@@ -50,6 +54,28 @@ pub struct Settings {
     pub servers: Vec<SocketAddr>,
     /// The rules by domain.
     pub rules: Vec<Rule>,
+    /// Names that are asked for elsewhere.
+    pub beside: Beside,
+}
+
+/// Names for which other servers are asked than for all others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// In lower case, without a dot at the end.
+    pub names: Vec<String>,
+    /// Those servers.
+    pub servers: Vec<SocketAddr>,
+}
+
+impl Settings {
+    /// Whom to ask this question.
+    fn servers_for(&self, question: &[u8]) -> &[SocketAddr] {
+        let Beside { names, servers } = &self.beside;
+        match !names.is_empty() && name_of(question).is_some_and(|name| names.contains(&name)) {
+            true => servers,
+            false => &self.servers,
+        }
+    }
 }
 
 /// Addresses that are to be put in place.
@@ -195,7 +221,7 @@ impl Asker {
     /// The answer to a question, with its addresses in place; none if no server gives one.
     async fn ask(&self, question: &[u8], protocol: Protocol) -> Option<Vec<u8>> {
         let settings = Arc::clone(&self.settings.borrow());
-        for server in settings.servers.iter().copied() {
+        for server in settings.servers_for(question).iter().copied() {
             let asked = async {
                 match protocol {
                     Protocol::Udp => by_udp(question, server).await,
@@ -203,19 +229,24 @@ impl Asker {
                 }
             };
             if let Ok(Ok(answer)) = timeout(PATIENCE, asked).await {
-                return Some(self.with_addresses(question, answer, &settings.rules).await);
+                return self.with_addresses(question, answer, &settings).await;
             }
         }
         None
     }
 
     /// The answer, once its addresses are in place.
-    async fn with_addresses(&self, question: &[u8], answer: Vec<u8>, rules: &[Rule]) -> Vec<u8> {
-        let answered = answered(&answer, rules);
+    async fn with_addresses(
+        &self,
+        question: &[u8],
+        answer: Vec<u8>,
+        settings: &Arc<Settings>,
+    ) -> Option<Vec<u8>> {
+        let (answer, answered) = look_through(answer, settings).await?;
         if answered.is_empty() {
-            return answer;
+            return Some(answer);
         }
-        let of = |id: u16| rules.iter().find(|rule| rule.id == id);
+        let of = |id: u16| settings.rules.iter().find(|rule| rule.id == id);
         let is_inside =
             answered.iter().any(|one| of(one.rule).is_some_and(|rule| rule.side == Side::Inside));
         let (done, is_done) = oneshot::channel();
@@ -225,10 +256,28 @@ impl Asker {
         };
         let placed = timeout(PLACE_TIME, placed).await.unwrap_or(false);
         match failure(question) {
-            Some(failure) if is_inside && !placed => failure,
-            Some(_) | None => answer,
+            Some(failure) if is_inside && !placed => Some(failure),
+            Some(_) | None => Some(answer),
         }
     }
+}
+
+/// An answer, and what it gives to the rules.
+async fn look_through(
+    answer: Vec<u8>,
+    settings: &Arc<Settings>,
+) -> Option<(Vec<u8>, Vec<Answered>)> {
+    if answer.len() <= SHORT {
+        let found = answered(&answer, &settings.rules);
+        return Some((answer, found));
+    }
+    let settings = Arc::clone(settings);
+    let looked = tokio::task::spawn_blocking(move || {
+        let found = answered(&answer, &settings.rules);
+        (answer, found)
+    });
+    // A panic there would have been printed.
+    looked.await.ok()
 }
 
 async fn by_udp(question: &[u8], server: SocketAddr) -> io::Result<Vec<u8>> {
@@ -326,7 +375,7 @@ mod tests {
         };
         // One that answers nothing is passed over.
         let silent = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-        Settings { servers: vec![silent, server], rules }
+        Settings { servers: vec![silent, server], rules, ..Settings::default() }
     }
 
     async fn ask(forwarder: &Forwarder, id: u16) -> Vec<u8> {
@@ -393,6 +442,22 @@ mod tests {
             });
             let answer = ask(&forwarder, 7).await;
             assert_eq!(answer[3] & 0xf, code, "{entry} {side:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_asked_for_elsewhere_for_a_while_and_no_other_is() {
+        let (tunnels, _one) = server(&["192.0.2.1"]).await;
+        let (own, _other) = server(&["192.0.2.2"]).await;
+        let (learn, _learned) = mpsc::channel(1);
+        let all = settings("domain:example.net", Side::Inside, tunnels);
+        let forwarder = Forwarder::start(all.clone(), learn).await.unwrap();
+        for (name, expected) in [("www.example.org", "192.0.2.2"), ("example.org", "192.0.2.1")] {
+            let beside = Beside { names: vec![name.to_owned()], servers: vec![own] };
+            forwarder.set(Settings { beside, ..all.clone() });
+            let records = [("www.example.org", 60, expected)];
+            let told = ask(&forwarder, 7).await;
+            assert_eq!(told, answer(7, "www.example.org", &records), "{name}");
         }
     }
 

@@ -46,7 +46,12 @@ struct Known {
     answers: u64,
     /// So many were forgotten because there were too many.
     forgotten: u64,
+    /// When it was looked for the last time what is over.
+    swept: Option<Instant>,
 }
+
+/// What is over is looked for among all addresses of a rule, so no more often than this, however fast others come.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What is to be changed in the kernel's sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,8 +73,13 @@ impl Learned {
     /// Notes what answers gave, and says what of it the kernel does not have yet.
     pub fn note(&mut self, now: Instant, answered: &[Answered]) -> Change {
         let mut change = Change::default();
+        let mut rules = BTreeSet::new();
         for Answered { rule, address, ttl } in answered.iter().copied() {
             self.of.entry(rule).or_default().note(now, rule, address, ttl, &mut change);
+            rules.insert(rule);
+        }
+        for rule in rules {
+            self.of.entry(rule).or_default().forget(now, rule, &mut change);
         }
         // What went and came again stays, and what came and went was never there.
         let is_known = |rule: &u16, address: &IpAddr| {
@@ -84,12 +94,17 @@ impl Learned {
         change
     }
 
-    /// What is known of a rule now: how many addresses, and how many were forgotten because there were too many.
+    /// How many addresses of a rule are known now. All of them are looked at.
     #[must_use]
-    pub fn count(&self, now: Instant, rule: u16) -> (usize, u64) {
-        self.of.get(&rule).map_or((0, 0), |known| {
-            (known.until.values().filter(|until| **until > now).count(), known.forgotten)
-        })
+    pub fn count(&self, now: Instant, rule: u16) -> usize {
+        let known = self.of.get(&rule);
+        known.map_or(0, |known| known.until.values().filter(|until| **until > now).count())
+    }
+
+    /// How many addresses of a rule were forgotten because there were too many.
+    #[must_use]
+    pub fn forgotten(&self, rule: u16) -> u64 {
+        self.of.get(&rule).map_or(0, |known| known.forgotten)
     }
 
     /// All that is good now, to be put into new sets.
@@ -126,7 +141,6 @@ impl Known {
             None => change.add.push((rule, address, good)),
         }
         self.until.insert(address, now + good);
-        self.forget(now, rule, change);
     }
 
     /// Forgets what is over, and what is too much.
@@ -134,10 +148,13 @@ impl Known {
         if self.until.len() <= MAX_ADDRESSES {
             return;
         }
-        let over: Vec<IpAddr> =
-            self.until.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
-        for address in over {
-            self.drop(address);
+        if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
+            self.swept = Some(now);
+            let over: Vec<IpAddr> =
+                self.until.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
+            for address in over {
+                self.drop(address);
+            }
         }
         while self.until.len() > MAX_ADDRESSES
             && let Some((_, oldest)) = self.order.first().copied()
@@ -260,13 +277,15 @@ mod tests {
         let many = 5000;
         let ttl = Duration::from_secs(60);
         let answer = |n: u32| Answered { rule: rule.id, address: address(n), ttl };
+        let id = rule.id;
+        let counts = |learned: &Learned, at| (learned.count(at, id), learned.forgotten(id));
         for from in (0..many).step_by(100) {
             let answers: Vec<Answered> = (from..from + 100).map(answer).collect();
             // One that is asked for all the time stays.
             learned.note(now, &[answer(0)]);
             learned.note(now, &answers);
         }
-        assert_eq!(learned.count(now, rule.id), (MAX_ADDRESSES, 904));
+        assert_eq!(counts(&learned, now), (MAX_ADDRESSES, 904));
         let kept: BTreeSet<IpAddr> = learned.all(now).add.iter().map(|(_, ip, _)| *ip).collect();
         assert!(kept.contains(&address(0)) && kept.contains(&address(many - 1)));
         assert!(!kept.contains(&address(1)) && !kept.contains(&address(904)));
@@ -282,7 +301,7 @@ mod tests {
         // What is over makes room first.
         let later = now + Duration::from_secs(1000);
         learned.note(later, &[answer(many + 1)]);
-        assert_eq!(learned.count(later, rule.id), (1, 905));
+        assert_eq!(counts(&learned, later), (1, 905));
     }
 
     #[test]
@@ -295,7 +314,24 @@ mod tests {
         let change = learned.note(now, &answers);
         assert_eq!(change.add.len(), MAX_ADDRESSES);
         assert!(change.add.iter().all(|(_, ip, _)| *ip >= address(904)));
-        assert_eq!(learned.count(now, rule.id), (MAX_ADDRESSES, 904));
+        assert_eq!(learned.count(now, rule.id), MAX_ADDRESSES);
+        assert_eq!(learned.forgotten(rule.id), 904);
+    }
+
+    #[test]
+    fn of_a_rule_that_is_full_a_long_answer_takes_little_time() {
+        let (rule, mut learned, now) = (domain(), Learned::default(), Instant::now());
+        let ttl = Duration::from_secs(60);
+        let answer = |n: u32| {
+            let address = std::net::Ipv4Addr::from(0xc612_0000 + n).into();
+            Answered { rule: rule.id, address, ttl }
+        };
+        let begun = Instant::now();
+        for from in (0..500_000).step_by(5000) {
+            let answers: Vec<Answered> = (from..from + 5000).map(answer).collect();
+            assert_eq!(learned.note(now, &answers).add.len(), MAX_ADDRESSES);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     }
 
     #[test]

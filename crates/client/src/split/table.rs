@@ -1,7 +1,8 @@
 //! The firewall table of the rules in the kernel: put in place, followed, counted, and removed.
 //!
 //! It is replaced as a whole when a rule, an address or a control group changes. What it counted is added up before, and what was
-//! learned for domains is put into the new sets in the same transaction.
+//! learned for domains is put into the new sets in the same transaction. Once there was a rule it stays until the client ends:
+//! connections of rules that are gone, the last one too, are refused by it.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -82,7 +83,7 @@ impl Split {
         }
     }
 
-    /// Makes the table what is desired; without rules there is none.
+    /// Makes the table what is desired; where there was no rule yet, there is none.
     ///
     /// # Errors
     /// When `nft` or the right is missing, or `nft` refuses the rules. What stood before stands then.
@@ -91,7 +92,7 @@ impl Split {
         numbers: &Numbers,
         desired: &Desired,
     ) -> Result<Applied, NftError> {
-        if desired.rules.is_empty() {
+        if desired.rules.is_empty() && self.body.is_empty() {
             let changed = self.remove().await?;
             return Ok(Applied { changed, ..Applied::default() });
         }
@@ -163,7 +164,7 @@ impl Split {
     pub async fn place(&mut self, answered: &[Answered]) -> bool {
         let now = Instant::now();
         let change = self.learned.note(now, answered);
-        self.log_forgotten(now);
+        self.log_forgotten();
         let rules = &self.desired.rules;
         let commands = change.commands(self.table.name(), rules);
         if commands.is_empty() {
@@ -200,7 +201,7 @@ impl Split {
             let tally = Tally {
                 packets: before.packets + now_counted.packets,
                 bytes: before.bytes + now_counted.bytes,
-                addresses: self.learned.count(now, rule.id).0,
+                addresses: self.learned.count(now, rule.id),
             };
             (rule.id, tally)
         };
@@ -208,9 +209,9 @@ impl Split {
     }
 
     /// Says once of each rule that it has more addresses than are kept.
-    fn log_forgotten(&mut self, now: Instant) {
+    fn log_forgotten(&mut self) {
         for rule in &self.desired.rules {
-            if self.learned.count(now, rule.id).1 > 0 && !self.logged.contains(&rule.id) {
+            if self.learned.forgotten(rule.id) > 0 && !self.logged.contains(&rule.id) {
                 self.logged.push(rule.id);
                 tracing::warn!("{}: {TOO_MANY}", rule.selector);
             }
@@ -344,7 +345,7 @@ impl Split {
     }
 
     fn note_of_domain(&self, rule: &Rule) -> Option<String> {
-        let forgotten = self.learned.count(Instant::now(), rule.id).1;
+        let forgotten = self.learned.forgotten(rule.id);
         match (&self.desired.tun, self.desired.forwarder) {
             (None, _) => Some("addresses are learned once the tunnel is up".to_owned()),
             (Some(_), None) => Some(

@@ -1,6 +1,6 @@
 //! Ports of a proxy that lead to clients.
 
-use super::{Kind, Labels, Page, Value};
+use super::exposition::{Kind, Labels, Page, Value};
 use crate::api::{ForwardState, ForwardStatus};
 
 /// Most forwards that are told of: as many as a config may have.

@@ -28,7 +28,8 @@ const MOST_SPREAD: Duration = Duration::from_secs(150);
 /// Looks without a date that are kept: two hours of them. What older ones gained counts with the next.
 const MOST_UNDATED: usize = 720;
 
-/// Names of links that are remembered. A client has 64 at a time; those that come and go do not fill the memory.
+/// Names of links that are remembered. A client has 64 at a time; those that come and go do not fill the memory. What one had when it
+/// was forgotten is not known when it comes back: only what it gains from then on counts.
 const MOST_NAMES: usize = 256;
 
 /// The wall clock is said to be set when it moves by more than this against the other one: less is what time servers correct.
@@ -94,6 +95,8 @@ pub(super) struct Gather {
     looked: Instant,
     all: Counters,
     links: BTreeMap<String, Counters>,
+    /// A name that is not among them may have had counters before.
+    has_forgotten: bool,
     /// Both clocks at the last look: the wall clock in milliseconds since 1970.
     clocks: (Instant, u64),
     undated: VecDeque<Sample>,
@@ -105,14 +108,16 @@ impl Gather {
     pub(super) fn new(now: Instant, unix_ms: u64) -> Self {
         let (links, undated) = (BTreeMap::new(), VecDeque::new());
         let (all, tables) = (Counters::default(), Tables::default());
-        Self { looked: now, all, links, clocks: (now, unix_ms), undated, tables }
+        let (clocks, has_forgotten) = ((now, unix_ms), false);
+        Self { looked: now, all, links, has_forgotten, clocks, undated, tables }
     }
 
     /// Goes on from this look: what was gained before it is nobody's business. What is at hand is forgotten.
     pub(super) fn begin_again(&mut self, sample: Sample) {
         let Sample { at, unix_ms, all, links } = sample;
         let links = links.into_iter().map(|link| (link.name, link.counters)).collect();
-        *self = Self { all, links, ..Self::new(at, unix_ms) };
+        // A link that is not there now had its counters before, too.
+        *self = Self { all, links, has_forgotten: true, ..Self::new(at, unix_ms) };
     }
 
     /// What was gained and nobody took yet.
@@ -171,7 +176,8 @@ impl Gather {
     }
 
     fn note(&mut self, sample: Sample, day_of: &impl Fn(u64) -> u64) {
-        let Sample { at, unix_ms: to, all, links } = sample;
+        let Sample { at, unix_ms: to, all, mut links } = sample;
+        links.truncate(MOST_NAMES);
         let passed = at.since(self.looked);
         if passed.is_zero() {
             return;
@@ -182,18 +188,28 @@ impl Gather {
         let is_known = passed <= MOST_SPREAD;
         let before = std::mem::replace(&mut self.all, all);
         self.gained("", all.since(before), day, is_known.then_some((time, None)));
-        for link in links {
+        for link in &links {
+            let unknown = if self.has_forgotten { link.counters } else { Counters::default() };
             let before = self.links.insert(link.name.clone(), link.counters);
-            let gained = link.counters.since(before.unwrap_or_default());
+            let gained = link.counters.since(before.unwrap_or(unknown));
             if !link.carries && gained == Counters::default() {
                 continue;
             }
-            let seen = is_known.then_some((time, Some(&link)));
+            let seen = is_known.then_some((time, Some(link)));
             self.gained(&link.name, gained, day, seen);
         }
-        while self.links.len() > MOST_NAMES {
-            self.links.pop_first();
-        }
+        self.forget_names(&links);
+    }
+
+    /// Of too many names some go whose links are not there now.
+    fn forget_names(&mut self, present: &[LinkSample]) {
+        let mut spare = self.links.len().saturating_sub(MOST_NAMES);
+        self.has_forgotten |= spare > 0;
+        self.links.retain(|name, _| {
+            let goes = spare > 0 && present.iter().all(|link| link.name != *name);
+            spare -= usize::from(goes);
+            !goes
+        });
     }
 
     /// What one link, or all together, gained on a day and, where that is known, within a time.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
 
 use humantime::format_duration;
 use ropewalk_control::api::{
@@ -74,8 +75,10 @@ pub(super) struct Keeper {
     undated: VecDeque<Happened>,
     /// Not written yet, the newest last.
     events: VecDeque<HistoryEvent>,
-    /// The daemon was told to stop.
+    /// The daemon was told to stop, as a message said.
     stops: bool,
+    /// When it was told to, for which no message is needed.
+    stopped: Arc<OnceLock<Instant>>,
     steady_since: Instant,
     tidied: Instant,
     trouble: Option<String>,
@@ -83,12 +86,13 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Of a daemon that begins now and keeps `ring`. Its status is told to `told`.
+    /// Of a daemon that begins now and keeps `ring`. Its status is told to `told`; `stopped` says when the daemon was told to stop.
     pub(super) fn new(
         days: HistoryDays,
         ring: Ring,
         (now, unix_ms): (Instant, u64),
         told: watch::Sender<HistoryStatus>,
+        stopped: Arc<OnceLock<Instant>>,
     ) -> Self {
         Self {
             days,
@@ -100,6 +104,7 @@ impl Keeper {
             undated: VecDeque::new(),
             events: VecDeque::new(),
             stops: false,
+            stopped,
             steady_since: now,
             tidied: now,
             trouble: None,
@@ -113,7 +118,7 @@ impl Keeper {
         for message in queue {
             self.handle(message);
         }
-        self.write();
+        self.end();
     }
 
     /// Opens the file and says there that a daemon runs, or removes it where nothing is to be kept.
@@ -126,6 +131,23 @@ impl Keeper {
             self.complain(&error);
         }
         self.tell();
+    }
+
+    /// Writes a last time. What a daemon that was told to stop must not leave is a file that says that it still runs.
+    fn end(&mut self) {
+        if let Some(at) = self.stopped.get().copied().filter(|_| !self.stops) {
+            // There was no room for the message.
+            let (kind, text) = (EventKind::DaemonStopped, String::new());
+            self.note(Happened { at, kind, link: None, text });
+        }
+        if self.write() || self.days.is_off() || !self.stops {
+            return;
+        }
+        let run = Run { goes_on: false, alive: self.gather.present().unwrap_or(0) };
+        if let Err(error) = self.ring.note_run(run) {
+            let path = self.ring.path().display();
+            tracing::warn!("that the daemon was told to stop cannot be noted in {path}: {error}");
+        }
     }
 
     pub(super) fn handle(&mut self, message: Message) {
@@ -230,20 +252,24 @@ impl Keeper {
         let crashed = found.crashed.filter(|_| !self.has_begun);
         self.has_begun = true;
         if let Some(at) = crashed {
-            let text = "it was not told to stop: it crashed or was killed, or the power went";
+            let text = "it could not note that it ended: it crashed or was killed, the power went, \
+                        or the disk took nothing";
             let (kind, text) = (EventKind::DaemonCrashed, text.to_owned());
             self.happened(HistoryEvent { at, kind, link: None, text });
         }
         Ok(())
     }
 
-    fn write(&mut self) {
-        let Some(present) = self.gather.present().filter(|_| !self.days.is_off()) else { return };
+    /// Writes what is not in the file yet. Returns whether all of it is.
+    fn write(&mut self) -> bool {
+        let present = self.gather.present().filter(|_| !self.days.is_off());
+        let Some(present) = present else { return false };
         let run = Run { goes_on: !self.stops, alive: present };
         let written = match self.open() {
             Ok(()) => self.ring.write(self.gather.tables_mut(), &mut self.events, run),
             Err(error) => Err(error),
         };
+        let is_written = written.is_ok();
         match written {
             Ok(()) => {
                 if self.trouble.take().is_some() {
@@ -255,6 +281,7 @@ impl Keeper {
             Err(error) => self.complain(&error),
         }
         self.tell();
+        is_written
     }
 
     /// The file cannot be used: what is not in it stays in memory.

@@ -24,6 +24,12 @@ pub(super) const EVENT_LEN: usize = 256;
 /// Bytes of the checksum that a record begins with (CRC-32).
 const CHECKSUM_LEN: usize = 4;
 
+/// Bytes of a step before its links: the checksum, its first second, and their number.
+const HEAD_LEN: usize = CHECKSUM_LEN + 8 + 1;
+
+/// Bytes of a link in a step, without its name.
+const CELL_LEN: usize = 1 + 4 + 8 + 8 + 4 + 4;
+
 /// Bytes of the longest name of a link (`[[link]]` allows no more).
 const MAX_NAME: usize = 32;
 
@@ -42,32 +48,44 @@ type Held<T> = Result<Option<T>, Damaged>;
 
 /// A step as a record.
 pub(super) fn step(start: u64, moment: &Moment) -> [u8; STEP_LEN] {
+    let cells = fitting(moment);
+    let mut writer = Writer::new();
+    writer.put(&start.to_le_bytes());
+    writer.put(&[u8::try_from(cells.len()).unwrap_or(u8::MAX)]);
+    for (name, cell) in cells {
+        writer.text(name);
+        writer.put(&cell.covered_ms.to_le_bytes());
+        writer.put(&cell.down.to_le_bytes());
+        writer.put(&cell.up.to_le_bytes());
+        writer.put(&cell.rtt_us.unwrap_or(UNKNOWN).to_le_bytes());
+        writer.put(&cell.lost_ppm.unwrap_or(UNKNOWN).to_le_bytes());
+    }
+    writer.finish()
+}
+
+/// Leaves out of a step what its record has no room for.
+pub(super) fn trim(moment: &mut Moment) {
+    let fitting = fitting(moment);
+    if fitting.len() < moment.len() {
+        let kept = fitting.into_iter().map(|(name, cell)| (name.clone(), *cell)).collect();
+        *moment = kept;
+    }
+}
+
+/// What a record has room for: all together, whose name is empty, and then the links that carried most.
+fn fitting(moment: &Moment) -> Vec<(&String, &Cell)> {
     let mut cells: Vec<_> = moment.iter().filter(|(name, _)| name.len() <= MAX_NAME).collect();
-    // All together, whose name is empty, first.
     cells.sort_by_key(|(name, cell)| {
         (!name.is_empty(), std::cmp::Reverse(cell.down.saturating_add(cell.up)))
     });
-    let mut writer = Writer::new();
-    writer.put(&start.to_le_bytes());
-    let count_at = writer.len;
-    writer.put(&[0]);
-    let mut count = 0;
-    for (name, cell) in cells {
-        let mut longer = writer;
-        longer.text(name);
-        longer.put(&cell.covered_ms.to_le_bytes());
-        longer.put(&cell.down.to_le_bytes());
-        longer.put(&cell.up.to_le_bytes());
-        longer.put(&cell.rtt_us.unwrap_or(UNKNOWN).to_le_bytes());
-        longer.put(&cell.lost_ppm.unwrap_or(UNKNOWN).to_le_bytes());
-        if longer.is_full {
-            break;
-        }
-        count += 1;
-        writer = longer;
-    }
-    writer.bytes[count_at] = count;
-    writer.finish()
+    let mut len = HEAD_LEN;
+    let fits = cells.iter().take_while(|(name, _)| {
+        len += CELL_LEN + name.len();
+        len <= STEP_LEN
+    });
+    let count = fits.count();
+    cells.truncate(count);
+    cells
 }
 
 /// The step of a record, with its first second.
@@ -113,26 +131,21 @@ pub(super) fn shortened(text: &str, most: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Writes a record of `LEN` bytes.
-#[derive(Clone, Copy)]
+/// Writes a record of `LEN` bytes. What is beyond that is left out: nobody gives it as much.
 struct Writer<const LEN: usize> {
     bytes: [u8; LEN],
     len: usize,
-    is_full: bool,
 }
 
 impl<const LEN: usize> Writer<LEN> {
     const fn new() -> Self {
-        Self { bytes: [0; LEN], len: CHECKSUM_LEN, is_full: false }
+        Self { bytes: [0; LEN], len: CHECKSUM_LEN }
     }
 
     fn put(&mut self, bytes: &[u8]) {
-        match self.bytes.get_mut(self.len..self.len + bytes.len()) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                self.len += bytes.len();
-            }
-            None => self.is_full = true,
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len();
         }
     }
 
@@ -240,6 +253,9 @@ mod tests {
             assert!(links.len() >= least, "{} names of {width} characters", links.len());
             let expected: Vec<_> = (64 - links.len() as u64..64).collect();
             assert_eq!(links, expected);
+            let mut trimmed = moment;
+            trim(&mut trimmed);
+            assert_eq!(trimmed, kept);
         }
         // A name that no link can have.
         let moment: Moment = [("x".repeat(33), cell(1))].into();

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 
 use ropewalk_control::api::{ApiError, ErrorCode, EventKind, HistoryStatus};
@@ -55,6 +56,8 @@ pub struct Recorder {
 struct Line {
     tell: SyncSender<Message>,
     told: watch::Receiver<HistoryStatus>,
+    /// When the daemon was told to stop: the thread learns it also where its queue is full.
+    stopped: Arc<OnceLock<Instant>>,
 }
 
 /// Tells when the thread has ended.
@@ -82,12 +85,14 @@ impl Recorder {
         let (tell, queue) = mpsc::sync_channel(MOST_WAITING);
         let (status, told) = watch::channel(HistoryStatus::default());
         let (ended, ending) = oneshot::channel::<()>();
-        let keeper = Keeper::new(days, Ring::of(state_dir), (now, unix_ms(unix)), status);
+        let (ring, clocks) = (Ring::of(state_dir), (now, unix_ms(unix)));
+        let stopped = Arc::new(OnceLock::new());
+        let keeper = Keeper::new(days, ring, clocks, status, Arc::clone(&stopped));
         Builder::new().name("history".to_owned()).spawn(move || {
             keeper.run(queue);
             drop(ended);
         })?;
-        let mut recorder = Self { line: Some(Line { tell, told }), ..Self::off() };
+        let mut recorder = Self { line: Some(Line { tell, told, stopped }), ..Self::off() };
         (recorder.days, recorder.look_at) = (days, now + LOOK_INTERVAL);
         recorder.write_at = now + WRITE_INTERVAL;
         let version = concat!("version ", env!("CARGO_PKG_VERSION"));
@@ -147,6 +152,10 @@ impl Recorder {
     /// The daemon was told to stop; `seen` is what it carried until now.
     pub fn stop(&mut self, seen: Sample) {
         let now = seen.at;
+        if let Some(line) = &self.line {
+            // It is told once.
+            let _ = line.stopped.set(now);
+        }
         self.look(seen);
         self.send_looks();
         self.note(now, EventKind::DaemonStopped, None, "");

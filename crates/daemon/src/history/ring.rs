@@ -32,7 +32,7 @@ use ropewalk_control::folder::{self, Folder};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::record::{self, EVENT_LEN, STEP_LEN};
+use super::record::{self, Damaged, EVENT_LEN, STEP_LEN};
 use super::steps::{Moment, Series, Steps, Tables, add_to};
 use crate::file;
 use crate::format::NewerFormat;
@@ -62,6 +62,10 @@ const STEPS_AT: u64 = 1024;
 
 /// Events that are kept: those of four days with the worst link (`damper`), or of a year with good ones.
 pub(super) const EVENTS: u64 = 1024;
+
+/// The highest number that an event can have: a thousand in each second for a hundred million years. A higher one is none that was
+/// counted, and the next would not follow from it.
+const MOST_NUMBER: u64 = 1 << 62;
 
 const EVENTS_AT: u64 = begin_of(Steps::Days) + Steps::Days.slots() * STEP_LEN as u64;
 
@@ -211,6 +215,13 @@ impl Ring {
         Ok(())
     }
 
+    /// Says only whether a daemon runs: a disk that takes nothing else may take these few bytes.
+    pub(super) fn note_run(&self, run: Run) -> Result<(), RingError> {
+        // What it is was looked at: nothing else is written to.
+        let _history = self.open()?;
+        Ok(self.open_to_write()?.write_all_at(&run_record(run), RUN_AT)?)
+    }
+
     /// The steps of one length that begin in this time.
     pub(super) fn series(
         &self,
@@ -353,7 +364,11 @@ fn read_steps(file: &File, steps: Steps) -> io::Result<(Vec<(u64, Moment)>, usiz
 /// The events with their numbers, and how many records are damaged.
 fn read_events(file: &File) -> io::Result<(Vec<(u64, HistoryEvent)>, usize)> {
     let bytes = read_all(file, EVENTS_AT, EVENTS, EVENT_LEN)?;
-    Ok(whole(bytes.chunks_exact(EVENT_LEN).map(record::read_event)))
+    let records = bytes.chunks_exact(EVENT_LEN).map(|record| match record::read_event(record) {
+        Ok(Some((number, _))) if number > MOST_NUMBER => Err(Damaged),
+        read => read,
+    });
+    Ok(whole(records))
 }
 
 /// The records that hold something, and how many are damaged.

@@ -12,6 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use super::record;
+
 /// Lengths of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Steps {
@@ -135,13 +137,14 @@ impl Tables {
         }
     }
 
-    /// Keeps no more steps of each length than the file has slots: the newest.
+    /// Keeps no more than the file has room for: of each length the newest steps, and of each step the links of its record.
     pub(super) fn bound(&mut self) {
         for steps in Steps::ALL {
             let series = self.of_mut(steps);
             while series.len() as u64 > steps.slots() {
                 series.pop_first();
             }
+            series.values_mut().for_each(record::trim);
         }
     }
 
@@ -207,5 +210,20 @@ mod tests {
         assert_eq!(kept.len() as u64, Steps::Minutes.slots());
         assert_eq!(kept.first_key_value().map(|(start, _)| *start), Some(1500 * 60));
         assert!(tables.of(Steps::Fine).is_empty());
+    }
+
+    #[test]
+    fn of_too_many_links_those_stay_that_a_record_holds() {
+        let mut tables = Tables::default();
+        for n in 0..64 {
+            let cell = Cell { down: n, ..Cell::default() };
+            tables.add(Steps::Fine, 10, &format!("wwan{n:02}"), &cell);
+        }
+        tables.add(Steps::Fine, 10, "", &Cell::default());
+        tables.bound();
+        let kept = &tables.of(Steps::Fine)[&10];
+        let written = record::read_step(&record::step(10, kept)).unwrap();
+        assert_eq!(written, Some((10, kept.clone())));
+        assert!(kept.contains_key("") && kept.contains_key("wwan63") && kept.len() < 16);
     }
 }

@@ -13,18 +13,16 @@ pub use sink::LinuxSink;
 use super::offload::header::{self, Header};
 use super::offload::split::Split;
 use super::queues::Attachment;
-use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload};
+use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload, is_gone};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport::TransportKind;
 use ropewalk_proto::sink::PacketSink as _;
 use ropewalk_settings::Switch;
 use rustix::io::Errno;
-use rustix::ioctl;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tun_rs::{AsyncDevice, DeviceBuilder, DeviceImpl};
@@ -67,8 +65,8 @@ pub struct LinuxTun {
     attachment: Attachment,
     /// Why the queue could not be attached again.
     unattached: Option<Errno>,
-    /// How it was made; `None` where somebody else did.
-    origin: Option<Origin>,
+    /// How it was made.
+    origin: Origin,
 }
 
 /// How an interface was made, to make it again when somebody deleted it.
@@ -99,28 +97,7 @@ impl LinuxTun {
         check_name(&options.name)?;
         let origin = Origin { options: options.clone(), several: false };
         let (device, framing) = origin.open()?;
-        Self::from_device(device, framing, Attachment::of_one(), Some(origin))
-    }
-
-    /// Uses a TUN that somebody else opened (Android, a container runtime) and configured. It must
-    /// have been opened with `IFF_NO_PI` and without `IFF_VNET_HDR`: there is no offload. Must be called inside the
-    /// runtime.
-    ///
-    /// # Errors
-    /// When the descriptor is no TUN.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, TunError> {
-        let failed = |source| TunError::Io {
-            name: "(inherited)".to_owned(),
-            action: "using the inherited descriptor",
-            source,
-        };
-        #[expect(unsafe_code, reason = "tun-rs takes an inherited descriptor only as a number")]
-        // SAFETY: the number comes from an OwnedFd that is given up here: it is open, nobody else
-        // closes it, and the device owns it from now on. tun-rs asks the kernel (TUNGETIFF) whether
-        // it is a TUN, before anything else is done with it.
-        let device = unsafe { AsyncDevice::from_fd(fd.into_raw_fd()) }.map_err(failed)?;
-        forget_offload(&device).map_err(|errno| failed(errno.into()))?;
-        Self::from_device(device, Framing::Plain, Attachment::of_one(), None)
+        Self::from_device(device, framing, Attachment::of_one(), origin)
     }
 
     /// Names what the kernel calls the device and wraps it.
@@ -128,7 +105,7 @@ impl LinuxTun {
         device: AsyncDevice,
         framing: Framing,
         attachment: Attachment,
-        origin: Option<Origin>,
+        origin: Origin,
     ) -> Result<Self, TunError> {
         let failed =
             |action| move |source| TunError::Io { name: "(new)".to_owned(), action, source };
@@ -279,8 +256,7 @@ impl Tun for LinuxTun {
     }
 
     fn reopen(&mut self) -> Result<(), TunError> {
-        let origin = self.origin.as_ref().ok_or_else(|| self.gone())?;
-        let (device, framing) = origin.open()?;
+        let (device, framing) = self.origin.open()?;
         let failed = |source| TunError::Io {
             name: self.name.clone(),
             action: "reading the index of the new interface",
@@ -335,12 +311,6 @@ pub(super) fn lengthen_queue(device: &DeviceImpl) {
     }
 }
 
-/// Whether the kernel says that the interface behind the descriptor was deleted. (`EIO` is not this:
-/// it means that the interface is down.)
-fn is_gone(errno: Option<Errno>) -> bool {
-    matches!(errno, Some(Errno::BADFD | Errno::NODEV | Errno::NXIO))
-}
-
 /// Creates or takes the interface, as `build` does, with the best offload that was not forbidden, and says once what is
 /// missing.
 pub(super) fn build_best<D: Deref<Target = DeviceImpl>>(
@@ -389,18 +359,6 @@ fn probe(device: &DeviceImpl) -> Result<Framing, Errno> {
     probe::joined(device, TransportKind::Tcp)?;
     let udp = device.udp_gso() && probe::joined(device, TransportKind::Udp).is_ok();
     Ok(Framing::Joined { udp })
-}
-
-/// Tells the kernel to hand out no super packets. It is the interface's property and stays with a persistent one,
-/// whoever used it before; without headers, super packets could not be told from packets.
-fn forget_offload(device: &AsyncDevice) -> Result<(), Errno> {
-    /// `TUNSETOFFLOAD`; its argument is the number itself.
-    const TUNSETOFFLOAD: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_uint>(b'T', 208);
-    #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
-    // SAFETY: the descriptor is a TUN (tun-rs asked), and this ioctl takes a number, not a pointer.
-    unsafe {
-        ioctl::ioctl(device.as_fd(), ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(0))
-    }
 }
 
 /// What a failed `open` means.

@@ -5,6 +5,7 @@
 //! flow, and one that begins on our side, comes by any queue that is attached.
 
 use super::linux::{Framing, Origin, build_best, check_name, lengthen_queue};
+use super::request::InterfaceRequest;
 use super::{LinuxTun, TunError, TunOffload, TunOptions};
 use ropewalk_settings::Switch;
 use rustix::io::Errno;
@@ -73,7 +74,7 @@ impl TunQueue {
             action: "registering with the runtime",
             source,
         })?;
-        LinuxTun::from_device(device, self.framing, self.attachment, Some(self.origin))
+        LinuxTun::from_device(device, self.framing, self.attachment, self.origin)
     }
 }
 
@@ -136,20 +137,12 @@ impl Attachment {
 const IFF_ATTACH_QUEUE: i16 = 0x0200;
 const IFF_DETACH_QUEUE: i16 = 0x0400;
 
-/// `struct ifreq` of linux/if.h with flags in its union.
-#[repr(C)]
-struct InterfaceFlags {
-    name: [u8; 16],
-    flags: i16,
-    rest: [u8; 22],
-}
-
 /// `TUNSETQUEUE`: of the request the kernel reads the flags alone.
 fn attach(device: impl AsFd, flags: i16) -> Result<(), Errno> {
     const TUNSETQUEUE: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_int>(b'T', 217);
-    let request = InterfaceFlags { name: [0; 16], flags, rest: [0; 22] };
+    let request = InterfaceRequest { name: [0; 16], flags, rest: [0; 22] };
     #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
-    // SAFETY: the descriptor is a TUN, and this ioctl reads a `struct ifreq`, which `InterfaceFlags` is.
+    // SAFETY: the descriptor is a TUN, and this ioctl reads a `struct ifreq`, which `InterfaceRequest` is.
     unsafe {
         ioctl::ioctl(device, ioctl::Setter::<TUNSETQUEUE, _>::new(request))
     }

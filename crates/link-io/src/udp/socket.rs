@@ -25,7 +25,7 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket as StdUdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::time::Duration;
@@ -133,7 +133,7 @@ impl Bound {
     }
 
     /// Binds.
-    fn new(raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
+    pub(super) fn new(raw: RawSocket, address: SocketAddr) -> Result<Self, OpenError> {
         raw.bind(&address.into()).map_err(|source| match errno(&source) {
             Some(Errno::ADDRINUSE) => OpenError::InUse { address },
             Some(Errno::ADDRNOTAVAIL) => OpenError::NotOurs { address: address.ip() },
@@ -146,6 +146,13 @@ impl Bound {
         let bound = raw.local_addr().map_err(|source| io_error("reading its address", source))?;
         let address = bound.as_socket().unwrap_or(address);
         Ok(Self { raw, address })
+    }
+}
+
+/// For whoever drives it without [`Sockets`](super::Sockets). It does not block.
+impl From<Bound> for StdUdpSocket {
+    fn from(bound: Bound) -> Self {
+        bound.raw.into()
     }
 }
 
@@ -410,7 +417,7 @@ impl Offload {
 }
 
 /// A socket of the address's family; an IPv6 socket for a particular address is for IPv6 only.
-fn create(address: IpAddr) -> Result<RawSocket, OpenError> {
+pub(super) fn create(address: IpAddr) -> Result<RawSocket, OpenError> {
     let domain = if address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let raw = RawSocket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
         .map_err(|source| io_error("creating the socket", source))?;
@@ -505,7 +512,7 @@ fn privilege(what: &'static str, capability: &'static str) -> OpenError {
     OpenError::Privilege { what, capability }
 }
 
-fn io_error(what: &'static str, source: io::Error) -> OpenError {
+pub(super) fn io_error(what: &'static str, source: io::Error) -> OpenError {
     OpenError::Io { what, source }
 }
 

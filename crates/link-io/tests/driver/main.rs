@@ -4,7 +4,9 @@
 #![expect(clippy::panic, reason = "helpers of tests fail like tests")]
 
 mod event_loop;
+mod inherited;
 mod namespace;
+mod prepared;
 mod queues;
 mod sockets;
 mod steering;

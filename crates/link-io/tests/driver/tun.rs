@@ -7,16 +7,12 @@ use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_settings::Switch;
-use rustix::ioctl;
-use std::fs::File;
 use std::future::poll_fn;
 use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tun_rs::DeviceBuilder;
 
 #[test]
 fn packets_pass_through_the_kernel_both_ways() {
@@ -85,22 +81,6 @@ fn a_tun_that_cannot_be_opened_says_why() {
             let error = open(name).err().expect("no such TUN");
             assert!(matches!(&error, TunError::Name { .. }), "{name}: {error}");
         }
-    });
-}
-
-#[test]
-fn an_inherited_descriptor_is_used_as_it_is() {
-    isolated(|| async {
-        let builder = DeviceBuilder::new().name("rwdrv7").mtu(1300).packet_information(false);
-        let parent = builder.build_sync().expect("a TUN");
-        let fd = parent.as_fd().try_clone_to_owned().expect("a descriptor is free");
-        drop(parent);
-        let mut tun = LinuxTun::from_fd(fd).expect("a TUN");
-        assert_eq!(tun.name(), "rwdrv7");
-        assert_eq!(read_all(&mut tun).expect("it is there"), Drained::Yes);
-        let file = File::open("/dev/null").expect("it is there");
-        let error = LinuxTun::from_fd(file.into()).err().expect("no TUN");
-        assert!(matches!(error, TunError::Io { .. }), "{error}");
     });
 }
 
@@ -224,29 +204,9 @@ fn a_persistent_tun_that_had_offload_is_used_without_and_the_other_way_round() {
     });
 }
 
-#[test]
-fn an_inherited_descriptor_hands_out_no_super_packets_whoever_asked_for_them_before() {
-    isolated(|| async {
-        let builder = DeviceBuilder::new().name("rwdrv7").mtu(1400).packet_information(false);
-        let parent = builder.build_sync().expect("a TUN");
-        let fd = parent.as_fd().try_clone_to_owned().expect("a descriptor is free");
-        // TUN_F_CSUM and TUN_F_TSO4, as a daemon with offload leaves them behind.
-        const TUNSETOFFLOAD: ioctl::Opcode = ioctl::opcode::write::<std::ffi::c_uint>(b'T', 208);
-        #[expect(unsafe_code, reason = "rustix knows no ioctl of a TUN")]
-        // SAFETY: the descriptor is a TUN, and this ioctl takes a number.
-        unsafe { ioctl::ioctl(&fd, ioctl::IntegerSetter::<TUNSETOFFLOAD>::new_usize(3)) }
-            .expect("every kernel has these");
-        drop(parent);
-        let mut tun = LinuxTun::from_fd(fd).expect("a TUN");
-        let (sent, received) = echo_tcp(&mut tun, "10.9.0.1".parse().expect("one")).await;
-        assert_eq!(sent, received);
-        assert_eq!(tun.offload(), TunOffload::default());
-    });
-}
-
 /// Sends a megabyte by TCP from the TUN's address to its neighbour, for whom the TUN answers as a mirror: what goes
 /// there comes back from there. Returns what was sent and what came.
-async fn echo_tcp(tun: &mut LinuxTun, address: IpAddr) -> (Vec<u8>, Vec<u8>) {
+pub(crate) async fn echo_tcp(tun: &mut impl Tun, address: IpAddr) -> (Vec<u8>, Vec<u8>) {
     let (prefix, neighbour) = match address {
         IpAddr::V4(_) => ("24", "10.9.0.2"),
         IpAddr::V6(_) => ("64 nodad", "fd09::2"),

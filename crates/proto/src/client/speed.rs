@@ -36,6 +36,12 @@ impl Client {
         self.session.as_ref()?.tunnel.speed_answer()
     }
 
+    /// When it last said something to it.
+    #[must_use]
+    pub fn speed_answered_at(&self) -> Option<Instant> {
+        self.session.as_ref()?.tunnel.speed_answered_at()
+    }
+
     /// The round trips on a link in the present phase.
     #[must_use]
     pub fn speed_trips(&self, key: LinkKey) -> Option<&Trips> {

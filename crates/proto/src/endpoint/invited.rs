@@ -3,10 +3,11 @@
 //! The client's home sends the message to the part that asks the owner ([`OWNERS_PART`](super::admission::OWNERS_PART)), and that part
 //! back to the home, where the client is in the table by then ([`Share`](super::Share)).
 
+use super::Endpoint;
+use super::admission::Verdict;
 use super::invitation_authority::{Claim, InvitationAuthority};
 use super::peers::PeerConfig;
 use super::share::Question;
-use super::{Endpoint, Verdict};
 use crate::crypto::handshake::PendingFirst;
 use crate::error::DropReason;
 use crate::path::Path;

@@ -12,6 +12,13 @@ use ropewalk_settings::SpeedTests;
 /// The time in which a client may use what it has.
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Bytes that are as good as none: no more than the longest datagram. A proxy that was left them would grant a test and send nothing.
+/// No owner can allow so little (the least that a config takes is 1 MB).
+const LEAST: u64 = 64 << 10;
+
+/// The owner is told of a client's tests once in so long: one that begins test after test fills neither the log nor the way there.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
 /// What clients may test, and what all parts of a proxy share of that.
 #[derive(Clone, Debug, Default)]
 pub struct SpeedRules {
@@ -32,18 +39,29 @@ impl SpeedRules {
 pub(super) struct SpeedAccount {
     since: Instant,
     used: SpeedUse,
+    /// When the owner was last told that it tests.
+    told: Option<Instant>,
 }
 
 impl SpeedAccount {
     /// Nothing yet.
     pub(super) const fn new(now: Instant) -> Self {
-        Self { since: now, used: SpeedUse { time: Duration::ZERO, bytes: 0 } }
+        Self { since: now, used: SpeedUse { time: Duration::ZERO, bytes: 0 }, told: None }
     }
 
     fn renew(&mut self, now: Instant) {
         if now.since(self.since) >= HOUR {
-            *self = Self::new(now);
+            *self = Self { told: self.told, ..Self::new(now) };
         }
+    }
+
+    /// Whether the owner is to be told of a test that begins.
+    fn tells(&mut self, now: Instant) -> bool {
+        let tells = self.told.is_none_or(|told| now.since(told) >= TELL_EVERY);
+        if tells {
+            self.told = Some(now);
+        }
+        tells
     }
 
     /// So much more.
@@ -61,7 +79,7 @@ impl SpeedAccount {
         self.renew(now);
         let time = limits.time.saturating_sub(self.used.time);
         let bytes = limits.data.saturating_sub(self.used.bytes);
-        if time.is_zero() || bytes == 0 {
+        if time.is_zero() || bytes < LEAST {
             return Err(HOUR.saturating_sub(now.since(self.since)));
         }
         Ok(SpeedUse { time, bytes })
@@ -104,7 +122,7 @@ impl Endpoint {
             }
         };
         tunnel.decide_speed_test(now, decision);
-        if is_new {
+        if is_new && peer.speed_account(now).tells(now) {
             self.tell(key, Event::SpeedTest);
         }
     }
@@ -118,12 +136,12 @@ mod tests {
     fn a_client_has_its_hour_and_then_another() {
         let minutes = |n: u64| Duration::from_secs(n * 60);
         let at = |n| Instant::ZERO + minutes(n);
-        let limits = SpeedTests { time: minutes(10), data: 1000, ..SpeedTests::default() };
+        let limits = SpeedTests { time: minutes(10), data: 1_000_000, ..SpeedTests::default() };
         let mut account = SpeedAccount::new(at(5));
-        let all = SpeedUse { time: minutes(10), bytes: 1000 };
+        let all = SpeedUse { time: minutes(10), bytes: 1_000_000 };
         assert_eq!(account.left(at(5), &limits), Ok(all));
-        account.add(at(6), SpeedUse { time: minutes(4), bytes: 100 });
-        let some = SpeedUse { time: minutes(6), bytes: 900 };
+        account.add(at(6), SpeedUse { time: minutes(4), bytes: 100_000 });
+        let some = SpeedUse { time: minutes(6), bytes: 900_000 };
         assert_eq!(account.left(at(7), &limits), Ok(some));
         account.add(at(20), SpeedUse { time: minutes(7), bytes: 0 });
         assert_eq!(account.left(at(20), &limits), Err(minutes(45)), "the time is used up");
@@ -131,5 +149,19 @@ mod tests {
         assert_eq!(account.left(at(65), &limits), Ok(all));
         account.add(at(66), SpeedUse { time: Duration::ZERO, bytes: u64::MAX });
         assert_eq!(account.left(at(66), &limits), Err(minutes(59)), "the data is");
+        account.add(at(125), SpeedUse { time: Duration::ZERO, bytes: 1_000_000 - LEAST });
+        let rest = SpeedUse { time: minutes(10), bytes: LEAST };
+        assert_eq!(account.left(at(125), &limits), Ok(rest));
+        account.add(at(125), SpeedUse { time: Duration::ZERO, bytes: 1 });
+        assert_eq!(account.left(at(125), &limits), Err(minutes(60)), "the rest is too little");
+    }
+
+    #[test]
+    fn its_owner_hears_of_its_tests_once_a_minute_also_when_its_hour_begins_anew() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut account = SpeedAccount::new(at(0));
+        assert!(account.tells(at(3590)) && !account.tells(at(3591)));
+        account.add(at(3601), SpeedUse::default());
+        assert!(!account.tells(at(3649)) && account.tells(at(3650)));
     }
 }

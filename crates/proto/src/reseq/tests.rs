@@ -1,4 +1,4 @@
-use ropewalk_settings::Resequencer as Settings;
+use ropewalk_settings::{Release, Resequencer as Settings};
 
 use super::*;
 

@@ -8,18 +8,20 @@
 //! 4. The scheduler picks a link, or none has room: a backup takes it, it waits, or is dropped. Where only one link will do
 //!    and it has no room, the packet waits for that one and the next has its turn. One that has become too big for every
 //!    link since it came is dropped at once, so that it does not hold up the others.
-//! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. Small
-//!    packets that leave at one moment for one link share a datagram ([`bundle`]).
+//! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. It leaves
+//!    alone ([`single`], [`outgoing`]), or small packets that leave at one moment for one link share a datagram ([`bundle`]).
 //! 6. What is to go over two links goes over a second one ([`redundant`]).
 
 mod bundle;
 mod flow_meter;
 mod flows;
 mod numbering;
+mod outgoing;
 mod recent_flows;
 mod redundant;
 mod repair;
 mod resend;
+mod single;
 mod spacing;
 mod too_big;
 mod views;
@@ -34,38 +36,32 @@ pub use bundle::{Bundled, MAX_PACKETS};
 pub use flow_meter::ByLink;
 use flow_meter::FlowMeter;
 use numbering::Numbering;
+pub(super) use outgoing::evidence_of;
 pub use recent_flows::{FlowWait, RecentFlow, RecentFlows};
 use redundant::Copies;
 pub use redundant::Redundancy;
+use repair::Repair;
 pub use repair::Repairs;
-use repair::{Attempt, Repair};
+use single::Source;
 use spacing::Spacing;
 use too_big::TooBig;
 use views::Views;
 use waiting::LinkQueues;
 
-use super::link::{Link, Traffic};
+use super::link::Traffic;
 use super::links::LinkSet;
 use super::local_ack::Backlog;
-use super::partial;
-use super::parts::{self, Half, Part};
-use super::session::{Datagram, Made, Session};
+use super::parts::{self, Part};
+use super::session::{Made, Session};
 use crate::config::TunnelConfig;
-use crate::ecn::Ecn;
 use crate::error::{DropCounters, DropReason};
-use crate::link::carried::{Carried, Packets, SizeEvidence};
-use crate::link::mtu;
 use crate::packet::buffer::{PacketBuffer, SpareBuffers};
 use crate::packet::checksum::Checksum;
-use crate::packet::{FlowKey, Packet, PacketView};
-use crate::path::Path;
-use crate::queue::{Dropped, FrontQueue, Label, Numbers, QueueLimits, Waiting};
+use crate::packet::{FlowKey, PacketView};
+use crate::queue::{Dropped, FrontQueue, Label, QueueLimits};
 use crate::sched::{AnyScheduler, PacketMeta, Pick, Scheduler};
 use crate::sink::{PacketSink, TransmitSink};
 use crate::time::{Duration, Instant, earliest};
-use crate::wire::frame::PACKET_FRAME_HEADER;
-use crate::wire::header::{Kind, OVERHEAD, distance, distance_in_flow};
-use bundle::{Load, mark_of, ride_on};
 
 /// A packet that was dropped because no link had room shows that packets wanted one for so long: the next packets of
 /// its flow come a round trip later.
@@ -532,220 +528,4 @@ impl Egress {
             self.recycle(waiting.into_packet());
         }
     }
-
-    /// The next part of the head of the queue, if it may go in parts.
-    fn next_part(&self) -> Option<Part> {
-        // The receiver expects one packet of a number that was given.
-        let head = self.queue.head().filter(|head| head.numbers().is_none())?;
-        let packet = PacketView::parse(head.packet()).ok()?;
-        let begun = self.queue.is_head_begun();
-        let may_split = parts::may_split(&packet, head.label().is_acknowledged);
-        may_split.then(|| self.numbering.part(begun))
-    }
-
-    /// Step 5 for the head of a queue, or a part of it, on link `at`.
-    fn send_head<T: TransmitSink>(
-        &mut self,
-        now: Instant,
-        at: usize,
-        source: Source,
-        part: Option<Part>,
-        to: &mut Outlet<'_, T>,
-    ) -> Made {
-        let Some(link) = to.links.get_mut(at) else { return Made::Refused };
-        if part.is_some() {
-            self.queue.complete_head();
-        }
-        let head = match source {
-            Source::Queue => self.queue.head(),
-            Source::LinkQueue => self.waiting.of(link.id).and_then(|own| own.head()),
-        };
-        let Some(head) = head else { return Made::Refused };
-        let label = head.label();
-        let flow = label.meta.flow;
-        let given = head.numbers();
-        let Numbers { global, previous_of_flow } =
-            given.unwrap_or_else(|| self.numbering.upcoming(label));
-        let outgoing = Outgoing {
-            packet: Packet { bytes: head.packet(), checksum: label.checksum },
-            global,
-            previous_of_flow,
-            // The mark of one half could not be given to the whole.
-            mark: mark_of(label, self.policy.ecn && part.is_none()),
-        };
-        let sent = Attempt {
-            checksum: label.checksum,
-            mark: outgoing.mark,
-            flow,
-            previous_of_flow: outgoing.previous_of_flow,
-            is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
-            is_acknowledged: label.is_acknowledged,
-            // A part is of no use alone.
-            is_redundant: label.is_redundant && part.is_none(),
-            link: link.id,
-            number: link.sender.next_number(),
-            moved_from: None,
-        };
-        let made = to.session.packet(now, link, &outgoing, part, to.out);
-        if made == Made::Sent {
-            if given.is_none() {
-                self.numbering.on_sent(flow, part);
-            }
-            let kept = part.map(|part| PacketBuffer::from(part.body(outgoing.packet.bytes)));
-            let whole = match (part, source) {
-                (Some(Part { half: Half::First, .. }), _) => {
-                    self.queue.begin_head();
-                    None
-                }
-                (_, Source::Queue) => self.queue.pop_packet(),
-                (_, Source::LinkQueue) => self.waiting.take_head_of(sent.link),
-            };
-            let whole = whole.map(Waiting::into_packet);
-            if let Some(packet) = kept.or(whole) {
-                self.keep(now, packet, global, sent);
-            }
-        }
-        made
-    }
-
-    /// Step 5 for the packet at this place behind the head of the queue, which it overtakes on link `at`.
-    fn send_behind<T: TransmitSink>(
-        &mut self,
-        now: Instant,
-        at: usize,
-        place: usize,
-        to: &mut Outlet<'_, T>,
-    ) -> Made {
-        let Some(link) = to.links.get_mut(at) else { return Made::Refused };
-        let fits = |waiting: &Waiting| waiting.packet().len() <= usize::from(link.inner_mtu());
-        if !self.queue.at(place).is_some_and(fits) {
-            return Made::Refused;
-        }
-        let numbering = &mut self.numbering;
-        self.queue.number(place, |flow| numbering.take(flow));
-        let Some(waiting) = self.queue.at(place) else { return Made::Refused };
-        let Some(Numbers { global, previous_of_flow }) = waiting.numbers() else {
-            return Made::Refused;
-        };
-        let label = waiting.label();
-        let outgoing = Outgoing {
-            packet: Packet { bytes: waiting.packet(), checksum: label.checksum },
-            global,
-            previous_of_flow,
-            mark: mark_of(label, self.policy.ecn),
-        };
-        let sent = Attempt {
-            checksum: label.checksum,
-            mark: outgoing.mark,
-            flow: label.meta.flow,
-            previous_of_flow,
-            is_sparse: false,
-            is_acknowledged: label.is_acknowledged,
-            is_redundant: label.is_redundant,
-            link: link.id,
-            number: link.sender.next_number(),
-            moved_from: None,
-        };
-        let made = to.session.packet(now, link, &outgoing, None, to.out);
-        if made == Made::Sent
-            && let Some(packet) = self.queue.take(place).map(Waiting::into_packet)
-        {
-            self.keep(now, packet, global, sent);
-        }
-        made
-    }
-}
-
-/// A packet that leaves.
-#[derive(Clone, Copy, Debug)]
-struct Outgoing<'a> {
-    packet: Packet<'a>,
-    global: u64,
-    /// The global number of the packet before it of its flow, if that is known.
-    previous_of_flow: Option<u64>,
-    /// That of its datagram.
-    mark: Ecn,
-}
-
-impl Outgoing<'_> {
-    /// What stands in the header of the packet, or in its frame, behind its number: how far the packets before it are, that
-    /// on its link and that of its flow, or the latter alone in two bytes.
-    fn distances(&self, order: Order, previous_on_link: Option<u64>) -> [u8; 2] {
-        let Self { global, previous_of_flow, .. } = *self;
-        match order {
-            Order::Global => {
-                [distance(global, previous_on_link), distance(global, previous_of_flow)]
-            }
-            Order::Flow => distance_in_flow(global, previous_of_flow).to_be_bytes(),
-        }
-    }
-}
-
-/// Where the next packet is taken from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Source {
-    /// The tunnel's queue.
-    Queue,
-    /// The queue of packets that wait for the link.
-    LinkQueue,
-}
-
-impl Session {
-    /// One packet, or a part of it. On a small one a report may ride along.
-    fn packet(
-        &mut self,
-        now: Instant,
-        link: &mut Link,
-        outgoing: &Outgoing<'_>,
-        part: Option<Part>,
-        out: &mut impl TransmitSink,
-    ) -> Made {
-        let Outgoing { packet: Packet { bytes, .. }, global, mark, .. } = *outgoing;
-        if is_small(bytes.len()) && part.is_none() {
-            let framed = PACKET_FRAME_HEADER + bytes.len();
-            if let Some(report) = ride_on(now, link, framed) {
-                let packets = std::iter::once(*outgoing);
-                let one = Packets::one(global);
-                let load = Load { framed, places: 1, ride: Some(&report), packets: one };
-                return self.framed(now, link, &load, packets, out);
-            }
-        }
-        let len = part.map_or(bytes.len(), |part| part.len(bytes.len()));
-        let [previous_on_link, previous_of_flow] =
-            outgoing.distances(self.order, link.numbering.previous);
-        let datagram = Datagram {
-            path: link.path(),
-            kind: match self.order {
-                Order::Global => Kind::Data,
-                Order::Flow => Kind::FlowData,
-            },
-            ecn: mark,
-            global,
-            previous_on_link,
-            previous_of_flow,
-            room: len,
-            places: 1,
-            eliciting: true,
-        };
-        let size = evidence_of(&datagram.path, len);
-        let carried = Carried { packets: Packets::one(global), report: None, size };
-        let made = self.send(now, link, &datagram, out, |writer, _| {
-            match part {
-                Some(part) => part.emit(writer, bytes),
-                None => partial::emit(writer, outgoing.packet),
-            }?;
-            Ok(carried)
-        });
-        if made == Made::Sent {
-            link.numbering.previous = Some(global);
-        }
-        made
-    }
-}
-
-/// Notes the datagrams that only fit because the path MTU is above its base.
-pub(super) fn evidence_of(path: &Path, packet_len: usize) -> SizeEvidence {
-    let size = packet_len + OVERHEAD + usize::from(path.header_len());
-    let size = u16::try_from(size).unwrap_or(u16::MAX);
-    if size > mtu::BASE { SizeEvidence::Large(size) } else { SizeEvidence::None }
 }

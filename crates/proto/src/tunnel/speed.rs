@@ -17,7 +17,7 @@ mod place;
 mod serving;
 mod trips;
 
-pub use asking::{SpeedAnswer, SpeedError, SpeedPhase};
+pub use asking::{LIFETIME as SPEED_LIFETIME, SpeedAnswer, SpeedError, SpeedPhase};
 pub use place::{SpeedPlace, SpeedPlaces};
 pub use serving::{SpeedDecision, SpeedUse};
 pub use trips::Trips;
@@ -56,18 +56,19 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// What this end may send now.
-    fn fill(&mut self, now: Instant) -> Option<&mut Fill> {
+    /// What this end may send while it is allowed.
+    fn fill(&mut self) -> Option<&mut Fill> {
         let own = self.asking.as_mut().and_then(|asking| asking.fill.as_mut());
         let granted = self.serving.as_mut().and_then(|serving| serving.fill.as_mut());
-        own.or(granted.map(|(_, fill)| fill)).filter(|fill| fill.is_allowed(now))
+        own.or(granted.map(|(_, fill)| fill))
     }
 
-    /// When a link opens for test data.
+    /// When a link opens for test data, if some may be sent then.
     fn opens_at(&self) -> Option<Instant> {
         let own = self.asking.as_ref().and_then(|asking| asking.fill.as_ref());
         let granted = self.serving.as_ref().and_then(|serving| serving.fill.as_ref());
-        own.or(granted.map(|(_, fill)| fill)).and_then(|fill| fill.opens_at)
+        let fill = own.or(granted.map(|(_, fill)| fill))?;
+        fill.opens_at.filter(|at| fill.is_allowed(*at))
     }
 
     /// A report on a link measured its round trip.
@@ -112,6 +113,13 @@ impl Tunnel {
     #[must_use]
     pub fn speed_answer(&self) -> Option<SpeedAnswer> {
         self.speed.asking.as_ref()?.answer
+    }
+
+    /// When the proxy last said something to the present phase; `None`: nothing yet (client only). What it granted then ends
+    /// after [`SPEED_LIFETIME`].
+    #[must_use]
+    pub fn speed_answered_at(&self) -> Option<Instant> {
+        self.speed.asking.as_ref()?.answered_at
     }
 
     /// The round trips on a link in the present phase (client only).
@@ -222,17 +230,22 @@ impl Tunnel {
         self.send_speed_request(now, out) && self.send_speed_answer(now, out)
     }
 
-    /// A request goes over the best link of the phase: others may cost.
+    /// A request goes over the best link of the phase: others may cost. If none of those answers it goes over another, so that a link
+    /// that is silent for a moment does not end the test.
     fn send_speed_request(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
         let asking = self.speed.asking.as_deref().filter(|asking| asking.due);
         if asking.is_none() && !self.speed.farewell {
             return true;
         }
         let of_phase = |link: &Link| asking.is_none_or(|asking| asking.has(link.id));
-        let links = self.links.iter().enumerate();
-        let tested = links.filter(|(_, link)| link.life.is_up() && of_phase(link));
-        let best = tested.min_by_key(|(_, link)| link.sender.rtt().srtt()).map(|(at, _)| at);
-        let Some(best) = best.or_else(|| self.links.best(None)) else { return true };
+        // One whose round trip is not known is the last resort.
+        let reluctance = |link: &Link| {
+            let srtt = link.sender.rtt().srtt().unwrap_or(Duration::MAX);
+            (link.sender.is_suspect(now), !of_phase(link), srtt)
+        };
+        let up = self.links.iter().enumerate().filter(|(_, link)| link.life.is_up());
+        let best = up.min_by_key(|(_, link)| reluctance(link));
+        let Some((best, _)) = best else { return true };
         let mut buffer = [0; MAX_REQUEST_LINKS];
         let request = match asking {
             Some(asking) => asking.request(&mut buffer),
@@ -277,9 +290,13 @@ impl Tunnel {
     /// Sends test data where windows and paces have room that no packet wants now.
     pub(super) fn send_filler(&mut self, now: Instant, out: &mut impl TransmitSink) {
         let Self { speed, links, session, egress, .. } = self;
-        let Some(fill) = speed.fill(now) else { return };
-        let global = egress.next_global();
+        let Some(fill) = speed.fill() else { return };
+        // Also when it is over: who waited for a time that is past would be called again at once, without end.
         fill.opens_at = None;
+        if !fill.is_allowed(now) {
+            return;
+        }
+        let global = egress.next_global();
         let mut place = 0;
         while let Some(id) = fill.link(place) {
             if let Ok(at) = links.position(id) {
@@ -346,5 +363,26 @@ impl Link {
     fn opens_for_filler_at(&self, now: Instant) -> Option<Instant> {
         let rate = self.pace().filter(|_| self.sender.room() > 0 && self.carries_filler(now))?;
         self.opening.pacer().opens_for_filler_at(rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::SpeedLoad;
+
+    #[test]
+    fn nothing_waits_for_a_link_that_opens_after_the_grant_is_over() {
+        let at = Instant::from_millis;
+        let links = [(LinkId(1), u64::MAX)].into_iter().collect();
+        let phase = SpeedPhase { links, bytes: u64::MAX, load: SpeedLoad::Up, until: at(5000) };
+        let mut asking = Asking::new(at(0), 1, phase);
+        let granted = SpeedAnswerFrame { phase: 1, turn: 0, refusal: None, wait_s: 0 };
+        asking.on_answer(at(0), &granted);
+        let mut speed = Speed { asking: Some(Box::new(asking)), ..Speed::default() };
+        for (ms, expected) in [(799, Some(at(799))), (800, None)] {
+            speed.fill().expect("this end fills").opens_at = Some(at(ms));
+            assert_eq!(speed.opens_at(), expected);
+        }
     }
 }

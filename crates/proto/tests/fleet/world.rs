@@ -8,7 +8,9 @@ use arrayvec::ArrayString;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use ropewalk_proto::client::{ClientConfig, ClientState, LinkKey};
+use ropewalk_netlab::batch::{Batch, Tun};
+use ropewalk_netlab::pair::client_config;
+use ropewalk_proto::client::{ClientState, LinkKey};
 use ropewalk_proto::config::{LinkConfig, TunnelConfig};
 use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
 use ropewalk_proto::ecn::Ecn;
@@ -18,9 +20,7 @@ use ropewalk_proto::fleet::{
     FleetClient, FleetEvent, FleetLink, FleetList, FleetProxy, NamedProxy, ProxyId, ProxyState,
     Region,
 };
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
@@ -51,40 +51,6 @@ pub(crate) fn packet(port: u8, number: u32) -> Vec<u8> {
 
 fn number_of(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[28..32].try_into().unwrap())
-}
-
-#[derive(Default)]
-pub(crate) struct Tun(pub(crate) Vec<Vec<u8>>);
-
-impl PacketSink for Tun {
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.push(packet.bytes.to_vec());
-    }
-}
-
-#[derive(Default)]
-struct Batch {
-    datagrams: Vec<(Path, Vec<u8>)>,
-    reserved: Option<(Path, Vec<u8>)>,
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        if self.datagrams.len() == BATCH {
-            return None;
-        }
-        Some(&mut self.reserved.insert((path, vec![0xaa; len])).1)
-    }
-
-    fn has_room(&mut self, paths: &[Path], _: usize) -> bool {
-        self.datagrams.len() + paths.len() <= BATCH
-    }
-
-    fn commit(&mut self, len: usize) {
-        let (path, mut datagram) = self.reserved.take().unwrap();
-        datagram.truncate(len);
-        self.datagrams.push((path, datagram));
-    }
 }
 
 pub(crate) struct Proxy {
@@ -153,15 +119,7 @@ impl World {
                 hellos: 0,
             });
         }
-        let config = ClientConfig {
-            tunnel: TunnelConfig::default(),
-            secret,
-            proxy: proxies[0].secret.public(),
-            psk: PresharedKey::NONE,
-            invitation: None,
-            ciphers: CipherSet::offered(Capabilities { aes: true }),
-            wall_clock: WALL,
-        };
+        let config = client_config(secret, proxies[0].secret.public(), WALL);
         let client = FleetClient::new(now, config, seed_of(&mut rng));
         let mut world = Self {
             now,
@@ -359,10 +317,10 @@ impl World {
         let now = self.now;
         let mut full = true;
         while full {
-            let mut batch = Batch::default();
+            let mut batch = Batch::of(BATCH);
             self.client.poll_transmit(now, &mut batch);
-            full = batch.datagrams.len() == BATCH;
-            for (path, datagram) in batch.datagrams {
+            full = batch.is_full();
+            for (path, datagram) in batch.sent {
                 let to = (0..self.proxies.len()).find(|at| address(*at) == path.remote);
                 let Some(at) = to.filter(|_| self.passes()) else { continue };
                 let seen = Path { remote: nat(path.socket), ..path };
@@ -378,10 +336,10 @@ impl World {
         for at in 0..self.proxies.len() {
             let mut full = self.proxies[at].alive;
             while full {
-                let mut batch = Batch::default();
+                let mut batch = Batch::of(BATCH);
                 self.proxies[at].endpoint.poll_transmit(now, &mut batch);
-                full = batch.datagrams.len() == BATCH;
-                for (path, datagram) in batch.datagrams {
+                full = batch.is_full();
+                for (path, datagram) in batch.sent {
                     let mut sockets = (0..2 * LINKS).map(SocketId);
                     let socket = sockets.find(|one| nat(*one) == path.remote);
                     let Some(socket) = socket.filter(|_| self.passes()) else { continue };

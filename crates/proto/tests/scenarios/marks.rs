@@ -1,5 +1,6 @@
 //! Explicit congestion notification through the tunnel (RFC 6040).
 
+use ropewalk_netlab::batch::Tun;
 use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_netlab::netem::{Conditions, Cut};
@@ -7,22 +8,12 @@ use ropewalk_netlab::stream::{Stream, run};
 use ropewalk_proto::config::TunnelConfig;
 use ropewalk_proto::ecn::Ecn::{self, Ce, Ect0, Ect1, NotEct};
 use ropewalk_proto::error::DropReason;
-use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::PacketView;
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::sink::TransmitSink;
 use ropewalk_settings::{Keepalive, Profile};
 
 use super::{s, settled};
-
-#[derive(Default)]
-struct Tun(Vec<Vec<u8>>);
-
-impl PacketSink for Tun {
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.push(packet.bytes.to_vec());
-    }
-}
 
 #[test]
 fn marks_pass_the_tunnel_as_the_table_of_rfc_6040_says() {

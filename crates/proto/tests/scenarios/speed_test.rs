@@ -278,6 +278,24 @@ fn what_is_not_renewed_ends_within_a_second_and_what_is_over_at_once() {
 }
 
 #[test]
+fn a_client_whose_grants_end_again_and_again_is_called_for_what_is_to_come_only() {
+    let mut lab = settled(&TunnelConfig::default(), Keepalive::default(), &[(20.0, 40)]);
+    begin(&mut lab, &[0], SpeedLoad::Up, s(60));
+    // Long enough for the link's pace to hold test data back, and not its window.
+    let mut end = lab.now + s(8);
+    for _ in 0..8 {
+        run_granting(&mut lab, &mut [], end);
+        let sent = of_client(&lab, 0).filler.sent.datagrams;
+        // The lab lets no timer spin; reports of what is under way come for a while.
+        run(&mut lab, &mut [], end + ms(1500));
+        assert!(lab.client.poll_timeout().is_some_and(|(at, _)| at > lab.now));
+        let ended = of_client(&lab, 0).filler.sent.datagrams;
+        assert!(ended > sent, "it went on until the grant was over");
+        end = lab.now + ms(510);
+    }
+}
+
+#[test]
 fn no_more_is_sent_than_the_phase_allows_on_a_link_and_on_all() {
     let links = [(20.0, 20), (20.0, 30)];
     for load in [SpeedLoad::Down, SpeedLoad::Up] {

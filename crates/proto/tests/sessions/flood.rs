@@ -19,7 +19,7 @@ use ropewalk_proto::wire::hello::{
 };
 use ropewalk_settings::PresharedKey;
 
-use super::pair::{Batch, To, Tun, World, is_connected, ms, peer};
+use super::pair::{To, Tun, World, batch, is_connected, ms, peer};
 
 /// The first byte of a first message with proof.
 const WITH_PROOF: u8 = 0xd0;
@@ -57,9 +57,9 @@ fn give(world: &mut World, from: Path, datagram: &[u8]) {
 }
 
 fn drain(world: &mut World) -> Vec<Vec<u8>> {
-    let mut batch = Batch::default();
+    let mut batch = batch();
     world.proxy.poll_transmit(world.now, &mut batch);
-    batch.datagrams.into_iter().map(|(_, datagram)| datagram).collect()
+    batch.sent.into_iter().map(|(_, datagram)| datagram).collect()
 }
 
 /// What the proxy answers to one datagram.

@@ -16,7 +16,7 @@ use ropewalk_proto::wire::hello::parameters::Parameters;
 use ropewalk_proto::wire::hello::{Hello, HelloKind, envelope, set_mac};
 use ropewalk_settings::{PresharedKey, Profile};
 
-use super::pair::{Batch, SERVER, To, Tun, World, inner, link, ms, packet, peer};
+use super::pair::{SERVER, To, Tun, World, batch, inner, link, ms, packet, peer};
 
 /// An address of an attacker's.
 fn elsewhere() -> Path {
@@ -80,12 +80,12 @@ fn play_all(
     assert_eq!(dropped(world), count + played);
     assert_eq!(shown(world), before);
     assert_eq!(timers(world), timers_before);
-    let mut batch = Batch::default();
+    let mut batch = batch();
     match to {
         To::Proxy => world.proxy.poll_transmit(world.now, &mut batch),
         To::Client(at) => world.clients[at].client.poll_transmit(world.now, &mut batch),
     }
-    assert!(batch.datagrams.is_empty(), "answered");
+    assert!(batch.sent.is_empty(), "answered");
     assert!(world.proxy.poll_event().is_none() && world.clients[0].client.poll_event().is_none());
     played
 }
@@ -241,9 +241,9 @@ fn a_million_replayed_first_messages_make_no_session() {
             &mut data,
             &mut Tun::default(),
         );
-        let mut batch = Batch::default();
+        let mut batch = batch();
         world.proxy.poll_transmit(world.now, &mut batch);
-        for (path, answer) in batch.datagrams {
+        for (path, answer) in batch.sent {
             if path == elsewhere() {
                 assert!(answer.len() <= data.len());
                 answers += 1;

@@ -66,7 +66,7 @@ fn a_sender_hears_that_its_connection_is_over_two_minutes_after_the_session_that
             world.connect();
         }
         world.run_for(ms(if comes_back { 20_000 } else { 116_000 }));
-        assert_eq!(flags_at_client(&mut world), [], "it may still go on");
+        assert!(flags_at_client(&mut world).is_empty(), "it may still go on");
         world.run_for(ms(8000));
         let expected: &[u8] = if comes_back { &[] } else { &[RST | ACK] };
         assert_eq!(flags_at_client(&mut world), expected, "it comes back: {comes_back}");

@@ -3,40 +3,40 @@
 //! Each link has a delay and a loss rate in each direction; nothing is reordered within a direction.
 //! Batches are small, so that every machine meets full ones.
 
+mod book;
+mod configs;
+mod network;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
+use rand::{RngCore, SeedableRng};
 
-use ropewalk_proto::client::{Client, ClientConfig, ClientEvent, LinkKey};
-use ropewalk_proto::config::{LinkConfig, TunnelConfig};
-use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
+use ropewalk_netlab::batch::Batch;
+pub(crate) use ropewalk_netlab::batch::Tun;
+use ropewalk_netlab::pair::client_config;
+use ropewalk_proto::client::{Client, ClientConfig, ClientEvent};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::endpoint::{
     Claim, Endpoint, EndpointConfig, EndpointEvent, EndpointStats, InvitationAuthority,
     NoInvitations, PeerConfig, Share, SpeedRules,
 };
 use ropewalk_proto::event::Event;
-use ropewalk_proto::packet::Packet;
-use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::{PacketSink, TransmitSink};
+use ropewalk_proto::path::Path;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::InnerFilter;
-use ropewalk_proto::wire::hello::answer::Refusal;
-use ropewalk_proto::wire::hello::parameters::NameServers;
-use ropewalk_settings::{InvitationToken, Keepalive, LinkPolicy, PresharedKey, PublicKey};
+use ropewalk_settings::PublicKey;
+
+use book::Book;
+pub(crate) use configs::{NAME_SERVERS, key_of, link, peer};
+use configs::{proxy, seed};
+pub(crate) use network::{LISTEN, NOWHERE, NOWHERE_V6, To, Wire};
 
 /// The proxy's inner address.
 pub(crate) const PROXY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// A server on the Internet.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
-/// Where the proxy listens.
-pub(crate) const LISTEN: ([u8; 4], u16) = ([203, 0, 113, 1], 4242);
-/// Nobody listens here.
-pub(crate) const NOWHERE: ([u8; 4], u16) = ([203, 0, 113, 99], 4242);
-/// Nor here.
-pub(crate) const NOWHERE_V6: ([u16; 8], u16) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x99], 4242);
 /// The wall clock at the start of every test.
 const WALL: Duration = Duration::from_secs(1_800_000_000);
 /// Datagrams of one batch.
@@ -72,71 +72,9 @@ pub(crate) fn number_of(packet: &[u8]) -> u32 {
     u32::from_be_bytes(packet[28..32].try_into().unwrap())
 }
 
-/// Packets handed to a TUN.
-#[derive(Default)]
-pub(crate) struct Tun(pub Vec<Vec<u8>>);
-
-impl PacketSink for Tun {
-    fn deliver(&mut self, packet: Packet<'_>) {
-        self.0.push(packet.bytes.to_vec());
-    }
-}
-
-/// A batch of datagrams.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub(crate) datagrams: Vec<(Path, Vec<u8>)>,
-    reserved: Option<(Path, Vec<u8>)>,
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        if self.datagrams.len() == BATCH {
-            return None;
-        }
-        Some(&mut self.reserved.insert((path, vec![0xaa; len])).1)
-    }
-
-    fn has_room(&mut self, paths: &[Path], _: usize) -> bool {
-        self.datagrams.len() + paths.len() <= BATCH
-    }
-
-    fn commit(&mut self, len: usize) {
-        let (path, mut datagram) = self.reserved.take().expect("reserved before");
-        datagram.truncate(len);
-        self.datagrams.push((path, datagram));
-    }
-}
-
-/// One link of one client.
-#[derive(Clone, Copy)]
-pub(crate) struct Wire {
-    pub(crate) delay: Duration,
-    /// Of a thousand datagrams, in each direction.
-    pub(crate) loss: u32,
-    pub(crate) up: bool,
-    /// Whether datagrams of the client pass, if any do.
-    pub(crate) upstream: bool,
-    /// Whether datagrams of the proxy pass, if any do.
-    pub(crate) downstream: bool,
-    /// The port of the NAT in front of the client.
-    pub(crate) nat_port: u16,
-    /// Datagrams upstream that are lost before any passes.
-    pub(crate) lose_first: u32,
-}
-
-impl Wire {
-    pub(crate) const fn new(delay: Duration) -> Self {
-        Self {
-            delay,
-            loss: 0,
-            up: true,
-            upstream: true,
-            downstream: true,
-            nat_port: 5000,
-            lose_first: 0,
-        }
-    }
+/// A batch that is soon full.
+pub(crate) fn batch() -> Batch {
+    Batch::of(BATCH)
 }
 
 /// A client and what belongs to it.
@@ -146,47 +84,6 @@ pub(crate) struct ClientEnd {
     pub(crate) wires: Vec<Wire>,
     pub(crate) tun: Tun,
     pub(crate) events: Vec<ClientEvent>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum To {
-    Proxy,
-    Client(usize),
-}
-
-/// The owner's book of invitations.
-#[derive(Default)]
-pub(crate) struct Book {
-    /// By the token's digest: what it gives, and the key that it takes out.
-    pub(crate) open: BTreeMap<[u8; 32], (PeerConfig, Option<PublicKey>)>,
-    /// Why others count no more.
-    pub(crate) over: BTreeMap<[u8; 32], Refusal>,
-    /// How often it was asked.
-    pub(crate) asked: usize,
-    /// The owner decides later about whoever asks, if this is here: who did.
-    pub(crate) put_off: Option<Vec<(PublicKey, InvitationToken)>>,
-    /// Who was let in and who went out for it, that parts beside the first are to be told of.
-    told: Vec<(PublicKey, PeerConfig, Option<PublicKey>)>,
-}
-
-impl InvitationAuthority for Book {
-    fn claim(&mut self, client: &PublicKey, token: &InvitationToken) -> Claim {
-        self.asked += 1;
-        if let Some(put_off) = &mut self.put_off {
-            put_off.push((*client, token.clone()));
-            return Claim::Later;
-        }
-        let digest = token.digest();
-        match (self.open.remove(&digest), self.over.get(&digest)) {
-            (Some((config, instead_of)), _) => {
-                self.over.insert(digest, Refusal::InvitationUsed);
-                self.told.push((*client, config.clone(), instead_of));
-                Claim::Bound { config: Box::new(config), instead_of }
-            }
-            (None, Some(refusal)) => Claim::Refused(*refusal),
-            (None, None) => Claim::Unknown,
-        }
-    }
 }
 
 /// The whole world.
@@ -351,15 +248,7 @@ impl World {
     }
 
     pub(crate) fn client_config(&self, secret: StaticSecret) -> ClientConfig {
-        ClientConfig {
-            tunnel: TunnelConfig::default(),
-            secret,
-            proxy: self.secret.public(),
-            psk: PresharedKey::NONE,
-            invitation: None,
-            ciphers: CipherSet::offered(Capabilities { aes: true }),
-            wall_clock: WALL,
-        }
+        client_config(secret, self.secret.public(), WALL)
     }
 
     /// A client with links of these one-way delays in ms.
@@ -403,12 +292,6 @@ impl World {
         for (key, config) in &self.peers {
             self.proxy.set_peer(self.now, *key, config.clone()).unwrap();
         }
-    }
-
-    /// Puts a datagram on the way as if a link had carried it.
-    pub(crate) fn inject(&mut self, to: To, path: Path, datagram: Vec<u8>) {
-        self.sequence += 1;
-        self.flights.insert((self.now, self.sequence), (to, path, datagram));
     }
 
     /// The client sends a packet.
@@ -553,10 +436,10 @@ impl World {
         for at in 0..self.clients.len() {
             let mut full = true;
             while full {
-                let mut batch = Batch::default();
+                let mut batch = batch();
                 self.clients[at].client.poll_transmit(self.now, &mut batch);
-                full = batch.datagrams.len() == BATCH;
-                batch.datagrams.into_iter().for_each(|(path, data)| self.carry_up(at, path, data));
+                full = batch.is_full();
+                batch.sent.into_iter().for_each(|(path, data)| self.carry_up(at, path, data));
             }
             let end = &mut self.clients[at];
             end.events.extend(std::iter::from_fn(|| end.client.poll_event()));
@@ -564,70 +447,15 @@ impl World {
         for part in 0..self.share().parts() {
             let mut full = true;
             while full {
-                let (mut batch, now) = (Batch::default(), self.now);
+                let (mut batch, now) = (batch(), self.now);
                 self.part(part).poll_transmit(now, &mut batch);
-                full = batch.datagrams.len() == BATCH;
-                batch.datagrams.into_iter().for_each(|(path, data)| self.carry_down(path, data));
+                full = batch.is_full();
+                batch.sent.into_iter().for_each(|(path, data)| self.carry_down(path, data));
             }
             let Self { proxy, others, proxy_events, .. } = self;
             let endpoint = if part == 0 { proxy } else { &mut others[usize::from(part) - 1] };
             proxy_events.extend(std::iter::from_fn(|| endpoint.poll_event()));
         }
-    }
-
-    fn carry_up(&mut self, client: usize, path: Path, datagram: Vec<u8>) {
-        let link = usize::from(path.socket.0);
-        let seen = self.seen_as(client, link);
-        if let Some(record) = &mut self.record {
-            record.push((To::Proxy, seen, datagram.clone()));
-        }
-        let wire = &mut self.clients[client].wires[link];
-        if wire.lose_first > 0 {
-            wire.lose_first -= 1;
-            return;
-        }
-        let wire = *wire;
-        if wire.upstream && path.remote == LISTEN.into() && self.passes(wire) {
-            self.fly(wire.delay, To::Proxy, seen, datagram);
-        }
-    }
-
-    fn carry_down(&mut self, path: Path, datagram: Vec<u8>) {
-        let SocketAddr::V4(remote) = path.remote else { panic!("{path:?}") };
-        let [_, high, low, link] = remote.ip().octets();
-        let (client, link) = (usize::from(u16::from_be_bytes([high, low])), usize::from(link));
-        let to = Path {
-            socket: SocketId(u16::try_from(link).unwrap()),
-            local: None,
-            remote: LISTEN.into(),
-        };
-        if let Some(record) = &mut self.record {
-            record.push((To::Client(client), to, datagram.clone()));
-        }
-        let Some(wire) = self.clients.get(client).and_then(|end| end.wires.get(link)) else {
-            return;
-        };
-        let wire = *wire;
-        if wire.downstream && remote.port() == wire.nat_port && self.passes(wire) {
-            self.fly(wire.delay, To::Client(client), to, datagram);
-        }
-    }
-
-    fn passes(&mut self, wire: Wire) -> bool {
-        wire.up && self.rng.random_range(0..1000) >= wire.loss
-    }
-
-    fn fly(&mut self, delay: Duration, to: To, path: Path, datagram: Vec<u8>) {
-        self.sequence += 1;
-        self.flights.insert((self.now + delay, self.sequence), (to, path, datagram));
-    }
-
-    /// How the proxy sees a link of a client.
-    pub(crate) fn seen_as(&self, client: usize, link: usize) -> Path {
-        let [high, low] = u16::try_from(client).unwrap().to_be_bytes();
-        let port = self.clients[client].wires.get(link).map_or(1, |wire| wire.nat_port);
-        let ip = [100, high, low, u8::try_from(link).unwrap()];
-        Path { socket: SocketId(0), local: None, remote: (ip, port).into() }
     }
 
     /// The client's events without their links.
@@ -644,69 +472,4 @@ impl World {
 
 pub(crate) fn is_connected(client: &Client) -> bool {
     matches!(client.state(), ropewalk_proto::client::ClientState::Connected { .. })
-}
-
-pub(crate) fn key_of(link: usize) -> LinkKey {
-    LinkKey(u32::try_from(link).unwrap())
-}
-
-/// The configuration of a client's link.
-pub(crate) fn link(at: usize) -> LinkConfig {
-    let socket = SocketId(u16::try_from(at).unwrap());
-    LinkConfig {
-        name: format!("wan{at}").as_str().try_into().unwrap(),
-        paths: [Path { socket, local: None, remote: LISTEN.into() }].into_iter().collect(),
-        keepalive: Keepalive::default(),
-        metered: false,
-        mtu: None,
-        policy: LinkPolicy::default(),
-    }
-}
-
-/// Where names are looked up.
-pub(crate) const NAME_SERVERS: [IpAddr; 2] =
-    [IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-
-/// What the proxy says of a client.
-pub(crate) fn peer(client: usize) -> PeerConfig {
-    PeerConfig {
-        name: format!("client{client}").into(),
-        psk: PresharedKey::NONE,
-        inner_v4: Some(ipnet::Ipv4Net::new(inner(client), 16).unwrap()),
-        inner_v6: None,
-        filter: InnerFilter {
-            sources: [inner(client).into()].into_iter().collect(),
-            refused: ["10.77.0.0/16".parse::<ipnet::IpNet>().unwrap()].into(),
-            allowed: [IpAddr::from(PROXY)].into(),
-            ..InnerFilter::default()
-        },
-        enabled: true,
-    }
-}
-
-fn proxy(
-    secret: &StaticSecret,
-    number: u64,
-    max_sessions: usize,
-    share: Share,
-) -> (EndpointConfig, [u8; 32]) {
-    let config = EndpointConfig {
-        tunnel: TunnelConfig::default(),
-        secret: secret.clone(),
-        ciphers: CipherSet::offered(Capabilities { aes: true }),
-        inner_v4: Some(PROXY),
-        inner_v6: None,
-        name_servers: NameServers::of(NAME_SERVERS),
-        max_sessions,
-        wall_clock: WALL,
-        share,
-        speed: Some(SpeedRules::default()),
-    };
-    (config, seed(number))
-}
-
-fn seed(number: u64) -> [u8; 32] {
-    let mut seed = [7; 32];
-    seed[..8].copy_from_slice(&number.to_le_bytes());
-    seed
 }

@@ -17,6 +17,7 @@ pub struct History {
     /// `None`: this system does not tell.
     counters: Option<InterfaceCounters>,
     tun: String,
+    base: Base,
     /// What was last read of the TUN; it counts on when that is away for a moment.
     all: Counters,
 }
@@ -29,14 +30,17 @@ impl History {
             tracing::warn!("the history does not know what is carried: {error}");
         });
         let (counters, tun) = (counters.ok(), tun.to_owned());
-        Self { recorder, counters, tun, all: Counters::default() }
+        let mut history = Self { recorder, counters, tun, ..Self::off() };
+        history.read();
+        history
     }
 
     /// None.
     #[must_use]
     pub const fn off() -> Self {
         let all = Counters { down: 0, up: 0 };
-        Self { recorder: Recorder::off(), counters: None, tun: String::new(), all }
+        let base = Base(None);
+        Self { recorder: Recorder::off(), counters: None, tun: String::new(), base, all }
     }
 
     /// Looks, if it is time; `unix` reads the wall clock, time since 1970.
@@ -77,14 +81,56 @@ impl History {
     }
 
     fn seen(&mut self, now: Instant, unix: Duration) -> Sample {
+        self.read();
+        let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+        Sample { at: now, unix_ms, all: self.all, links: Vec::new() }
+    }
+
+    fn read(&mut self) {
         let tun = self.tun.as_str();
         let read = self.counters.as_mut().and_then(|counters| counters.read().ok());
         let found = read.and_then(|mut list| list.find(|(name, _)| *name == tun));
         if let Some((_, bytes)) = found {
             // The kernel sends what goes to clients.
-            self.all = Counters { down: bytes.sent, up: bytes.received };
+            self.all = self.base.since(Counters { down: bytes.sent, up: bytes.received });
         }
-        let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
-        Sample { at: now, unix_ms, all: self.all, links: Vec::new() }
+    }
+}
+
+/// What the kernel had counted when it was first read: a TUN may be older than the proxy, and outlive it.
+#[derive(Debug)]
+struct Base(Option<Counters>);
+
+impl Base {
+    /// Of what was read now, what came since then. Fewer bytes are those of a TUN that was made anew.
+    fn since(&mut self, read: Counters) -> Counters {
+        let base = self.0.get_or_insert(read);
+        if read.down < base.down || read.up < base.up {
+            *base = Counters::default();
+        }
+        Counters { down: read.down - base.down, up: read.up - base.up }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tun_carried_before_the_proxy_began_does_not_count() {
+        let counters = |down, up| Counters { down, up };
+        let mut base = Base(None);
+        assert_eq!(base.since(counters(9_000, 5_000)), counters(0, 0));
+        assert_eq!(base.since(counters(9_100, 5_007)), counters(100, 7));
+        // It was made anew.
+        for (read, what) in [((50, 6_000), "down"), ((10_000, 3), "up")] {
+            let mut base = Base(Some(counters(9_000, 5_000)));
+            let (down, up) = read;
+            assert_eq!(base.since(counters(down, up)), counters(down, up), "fewer {what}");
+            assert_eq!(base.since(counters(down + 1, up)), counters(down + 1, up));
+        }
+        let mut fresh = Base(None);
+        assert_eq!(fresh.since(counters(0, 0)), counters(0, 0));
+        assert_eq!(fresh.since(counters(20, 10)), counters(20, 10));
     }
 }

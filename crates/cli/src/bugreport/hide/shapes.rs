@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use ropewalk_control::invitation::PREFIX;
 
+use super::chosen::{self, Chosen};
+
 /// Letters behind [`PREFIX`] from which on it is an invitation: the shortest has 89, and a part of one is none of anybody's
 /// business either.
 const LEAST_INVITATION: usize = 16;
@@ -54,6 +56,8 @@ pub(super) enum Shape {
     Home,
     /// An address of the web.
     Url(Url),
+    /// What tells of the programs and domains that are chosen for a tunnel.
+    Chosen(Chosen),
 }
 
 /// An address of the web, in its parts.
@@ -79,6 +83,7 @@ pub(super) fn at(before: Option<char>, rest: &str) -> Option<(usize, Shape)> {
         return None;
     }
     invitation(rest)
+        .or_else(|| chosen::at(rest).map(|(length, chosen)| (length, Shape::Chosen(chosen))))
         .or_else(|| url(rest))
         .or_else(|| home(before, rest))
         .or_else(|| mac(rest))
@@ -93,7 +98,7 @@ pub(super) fn run(rest: &str, is: impl Fn(u8) -> bool) -> usize {
 }
 
 /// The same, counted up to `most`.
-fn run_within(rest: &str, most: usize, is: impl Fn(u8) -> bool) -> usize {
+pub(super) fn run_within(rest: &str, most: usize, is: impl Fn(u8) -> bool) -> usize {
     rest.bytes().take(most).position(|byte| !is(byte)).unwrap_or(rest.len().min(most))
 }
 

@@ -7,8 +7,10 @@ function verdict(link) {
   const said = (way, one) => make("p", "", `${way}${one.factor}: ${one.why}`);
   const same = link.up.factor === link.down.factor && link.up.why === link.down.why;
   const lines = same ? [said("", link.up)] : [said("↓ ", link.down), said("↑ ", link.up)];
+  // Over what it goes, where that is not UDP.
+  const carried = link.carried ? [make("p", "", link.carried)] : [];
   const model = link.model ? [make("p", "faint", link.model)] : [];
-  return make("div", "verdict", "", make("h3", "", link.name), ...lines, ...model);
+  return make("div", "verdict", "", make("h3", "", link.name), ...carried, ...lines, ...model);
 }
 
 function judged(tunnel, isOne) {

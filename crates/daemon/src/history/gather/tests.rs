@@ -188,11 +188,37 @@ fn names_without_end_are_forgotten() {
 }
 
 #[test]
+fn a_link_that_is_there_is_not_forgotten_and_one_that_was_counts_nothing_twice() {
+    // The first by name is always there, and others come for a moment, some of them again.
+    let with_another = |n: u64| {
+        let mut sample = sample(n * 10, MIDNIGHT + n * 10, n * 100);
+        sample.links[0].name = "a".to_owned();
+        let name = format!("usb{:04}", n % 600);
+        let counters = Counters { down: 50, up: 0 };
+        let other = LinkSample { name, counters, ..sample.links[0].clone() };
+        sample.links.push(other);
+        sample
+    };
+    let gather = gathered((1..=1200).map(with_another));
+    assert_eq!(gather.links.len(), MOST_NAMES);
+    let day = &gather.tables().of(Steps::Days)[&MIDNIGHT];
+    assert_eq!(day["a"].down, 1200 * 100);
+    let others = day.iter().filter(|(name, _)| name.starts_with("usb"));
+    assert_eq!(others.map(|(_, cell)| cell.down).max(), Some(50));
+}
+
+#[test]
 fn who_begins_again_gains_nothing_of_what_was_before() {
     let mut gather = gathered([sample(10, MIDNIGHT + 10, 100)]);
     gather.begin_again(sample(5000, MIDNIGHT + 5000, 90_000));
     assert_eq!(gather.tables(), &Tables::default());
-    assert_eq!(gather.add(sample(5010, MIDNIGHT + 5010, 90_700), of_utc), None);
+    let mut next = sample(5010, MIDNIGHT + 5010, 90_700);
+    // One that was not there then.
+    let other = LinkSample { name: "lte".to_owned(), ..next.links[0].clone() };
+    next.links.push(other);
+    assert_eq!(gather.add(next, of_utc), None);
+    let day = &gather.tables().of(Steps::Days)[&MIDNIGHT];
+    assert_eq!(day["lte"].down, 0);
     for steps in Steps::ALL {
         let series = gather.tables().of(steps);
         let bytes: Vec<_> = series.values().map(|moment| moment["wlan"].down).collect();

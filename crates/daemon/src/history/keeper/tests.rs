@@ -28,7 +28,7 @@ fn sample(seconds: u64, unix: u64) -> Sample {
 }
 
 /// Looks every ten seconds within a time after the start, which was at noon.
-fn looks(seconds: std::ops::RangeInclusive<u64>) -> Message {
+fn looks(seconds: RangeInclusive<u64>) -> Message {
     let looks = seconds.step_by(10).map(|second| sample(second, NOON + second));
     Message::Samples(looks.collect())
 }
@@ -49,7 +49,8 @@ fn keeper_from(
     unix: u64,
 ) -> (Keeper, watch::Receiver<HistoryStatus>) {
     let (tell, told) = watch::channel(HistoryStatus::default());
-    let mut keeper = Keeper::new(kept, Ring::of(folder), (at(0), unix * 1000), tell);
+    let clocks = (at(0), unix * 1000);
+    let mut keeper = Keeper::new(kept, Ring::of(folder), clocks, tell, Arc::default());
     keeper.begin();
     (keeper, told)
 }
@@ -122,6 +123,23 @@ fn a_run_that_was_not_told_to_stop_is_told_by_the_next() {
     let report = ask(&mut last, 3600);
     assert_eq!(report.events[0].kind, EventKind::DaemonCrashed);
     assert_eq!(report.events[0].at, NOON + 60, "when it was last seen");
+    let text = &report.events[0].text;
+    assert!(text.starts_with("it could not note that it ended"), "{text}");
+}
+
+#[test]
+fn a_stop_is_noted_also_where_nothing_else_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut keeper, _) = keeper(folder.path(), days(30));
+    keeper.handle(looks(10..=60));
+    // The clock has lost its date: nothing has a place.
+    keeper.handle(Message::Samples(vec![sample(70, 100)]));
+    keeper.handle(happened(75, EventKind::DaemonStopped, None, ""));
+    keeper.end();
+    drop(keeper);
+    let (mut next, _) = keeper_from(folder.path(), days(30), NOON + 100);
+    let report = ask(&mut next, 3600);
+    assert_eq!((bytes(&report), report.events.len()), (6000, 0), "{:?}", report.events);
 }
 
 #[test]

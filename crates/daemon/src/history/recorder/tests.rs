@@ -69,6 +69,35 @@ fn what_was_seen_until_the_end_is_there_at_the_next_start() {
 }
 
 #[test]
+fn a_stop_is_noted_although_there_is_no_room_for_the_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tell, queue) = mpsc::sync_channel(1);
+    let (status, told) = watch::channel(HistoryStatus::default());
+    let (days, ring) = (HistoryDays::default(), Ring::of(folder.path()));
+    let stopped = Arc::new(OnceLock::new());
+    let keeper = Keeper::new(days, ring, (at(0), NOON * 1000), status, Arc::clone(&stopped));
+    let line = Line { tell, told, stopped };
+    let mut recorder = Recorder { line: Some(line), ..Recorder::off() };
+    recorder.days = days;
+    recorder.note(at(5), EventKind::LinkUp, Some("wlan"), "");
+    recorder.stop(seen(15));
+    assert!(recorder.status().left_out > 0, "the thread did not take the first yet");
+    drop(recorder);
+    keeper.run(queue);
+
+    let (mut recorder, ending) = start(folder.path(), days);
+    let query = HistoryQuery { since_s: 3600, ..HistoryQuery::default() };
+    let (asked, answer) = Command::new(Request::History(query));
+    recorder.ask(asked, seen(20));
+    let Ok(Ok(Response::History(report))) = answer.blocking_recv() else { panic!("no answer") };
+    let told: Vec<_> = report.events.iter().map(|event| (event.kind, event.at - NOON)).collect();
+    let expected =
+        [(EventKind::DaemonStarted, 0), (EventKind::DaemonStopped, 15), (EventKind::LinkUp, 5)];
+    assert_eq!(told, expected);
+    end(recorder, ending);
+}
+
+#[test]
 fn off_it_never_wakes_anybody_and_can_be_switched_on() {
     let folder = tempfile::tempdir().unwrap();
     let (mut recorder, ending) = start(folder.path(), HistoryDays::OFF);
@@ -103,7 +132,8 @@ fn without_a_thread_nobody_waits() {
 fn a_thread_that_hangs_holds_nothing_up_and_what_is_left_out_is_counted() {
     let (tell, queue) = mpsc::sync_channel(2);
     let (_status, told) = watch::channel(HistoryStatus::default());
-    let mut recorder = Recorder { line: Some(Line { tell, told }), ..Recorder::off() };
+    let line = Line { tell, told, stopped: Arc::default() };
+    let mut recorder = Recorder { line: Some(line), ..Recorder::off() };
     recorder.days = HistoryDays::default();
     for second in 1..=5 {
         recorder.note(at(second), EventKind::LinkUp, Some("wlan"), "");

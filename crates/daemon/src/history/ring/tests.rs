@@ -224,6 +224,44 @@ fn damaged_records_are_gaps_and_are_counted() {
 }
 
 #[test]
+fn that_no_daemon_runs_any_more_is_noted_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ring = begun(folder.path());
+    let mut events = VecDeque::from([happened(MIDNIGHT)]);
+    ring.write(&mut tables(MIDNIGHT, 5), &mut events, run(MIDNIGHT)).unwrap();
+    assert_eq!(ring.begin().unwrap().crashed, Some(MIDNIGHT));
+    ring.note_run(Run { goes_on: false, alive: 0 }).unwrap();
+    assert_eq!(ring.begin().unwrap(), Found::default());
+    assert_eq!(all(&ring, Steps::Fine)[&MIDNIGHT]["wlan"].down, 5);
+    assert_eq!(ring.events().unwrap(), [happened(MIDNIGHT)]);
+    // What is no history is not written to.
+    std::fs::write(ring.path(), "mine").unwrap();
+    ring.note_run(run(MIDNIGHT)).unwrap_err();
+    assert_eq!(std::fs::read(ring.path()).unwrap(), b"mine");
+}
+
+#[test]
+fn an_event_with_a_number_that_none_can_have_is_damaged_and_others_are_counted_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ring = begun(folder.path());
+    let file = File::options().write(true).open(ring.path()).unwrap();
+    for number in [u64::MAX, MOST_NUMBER + 500] {
+        let record = record::event(number, &happened(MIDNIGHT));
+        file.write_all_at(&record, place_of_event(number)).unwrap();
+    }
+    for second in 1..4 {
+        let told = ring.begin().unwrap().told.unwrap();
+        assert!(told.starts_with("2 records of "), "{told}");
+        let mut events = VecDeque::from([happened(MIDNIGHT + second)]);
+        let ended = Run { goes_on: false, ..run(MIDNIGHT) };
+        ring.write(&mut Tables::default(), &mut events, ended).unwrap();
+        let seconds: Vec<_> = ring.events().unwrap().iter().map(|event| event.at).collect();
+        let expected: Vec<_> = (1..=second).rev().map(|second| MIDNIGHT + second).collect();
+        assert_eq!(seconds, expected);
+    }
+}
+
+#[test]
 fn what_cannot_be_written_stays_with_who_wrote_it_and_is_written_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut ring = begun(folder.path());

@@ -7,21 +7,20 @@ use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use ropewalk_proto::client::{Client, ClientConfig, LinkKey};
-use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::crypto::{Capabilities, CipherSet, StaticSecret};
+use ropewalk_proto::client::{Client, LinkKey};
+use ropewalk_proto::crypto::StaticSecret;
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::{Keepalive, PresharedKey, PublicKey};
+use ropewalk_settings::{Keepalive, PublicKey};
 
 use super::inner::{ACK, SYN, accepted, tcp, udp};
 use crate::address::{SERVER_V4, client_interface};
 use crate::direct::Batch;
 use crate::error::LabError;
-use crate::pair::link_config;
+use crate::pair::{client_config, link_config};
 use crate::prove::stranger::PROXY;
 use crate::stage::Stage;
 use crate::traffic::UdpSender;
@@ -145,15 +144,7 @@ impl Peer {
         let secret = StaticSecret::new(&text.trim().parse().map_err(|_| malformed())?);
         let begun = Clock::now();
         let wall_clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let config = ClientConfig {
-            tunnel: TunnelConfig::default(),
-            secret,
-            proxy,
-            psk: PresharedKey::NONE,
-            invitation: None,
-            ciphers: CipherSet::offered(Capabilities { aes: true }),
-            wall_clock,
-        };
+        let config = client_config(secret, proxy, wall_clock);
         let mut seed = [0; 32];
         StdRng::seed_from_u64(u64::from(wall_clock.subsec_nanos())).fill(&mut seed);
         let mut client = Client::new(Instant::ZERO, config, seed);
@@ -179,7 +170,7 @@ impl Peer {
         let _sending = thread::spawn(move || sender.run(&stream));
         let mut spent = Spent::default();
         let mut rng = StdRng::seed_from_u64(5);
-        let (mut sink, mut batch, mut buffer) = (Came::default(), Batch::new(), [0; 2048]);
+        let (mut sink, mut batch, mut buffer) = (Came::default(), Batch::default(), [0; 2048]);
         let mut opened = 0;
         while !over.load(Ordering::Relaxed) {
             let is_in = self.client.session().is_some();

@@ -29,6 +29,12 @@ impl FleetClient {
         self.present.client.speed_answer()
     }
 
+    /// When it last said something to it.
+    #[must_use]
+    pub fn speed_answered_at(&self) -> Option<Instant> {
+        self.present.client.speed_answered_at()
+    }
+
     /// The round trips on a link in the present phase.
     #[must_use]
     pub fn speed_trips(&self, key: LinkKey) -> Option<&Trips> {

@@ -16,8 +16,10 @@
 use arrayvec::ArrayVec;
 use ropewalk_settings::{Bitrate, ControllerKind, Order};
 
+use super::outgoing::{Outgoing, evidence_of};
 use super::repair::Attempt;
-use super::{Egress, Outgoing, Outlet, Source, Views, evidence_of};
+use super::single::Source;
+use super::{Egress, Outlet, Views};
 use crate::config::MAX_LINKS;
 use crate::ecn::Ecn;
 use crate::error::DropReason;

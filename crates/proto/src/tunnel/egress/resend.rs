@@ -5,9 +5,10 @@
 //! silent link leaves behind is often a hundred acknowledgements.
 
 use super::bundle::{Load, MAX_PACKETS, is_small};
+use super::outgoing::Outgoing;
 use super::repair::{Attempt, Repair, Repairs, Unconfirmed};
 use super::views::Views;
-use super::{Egress, MOST_SPARE, Outgoing, Outlet, Step};
+use super::{Egress, MOST_SPARE, Outlet, Step};
 use crate::link::carried::Packets;
 use crate::link::sent::Settled;
 use crate::packet::Packet;

@@ -1,14 +1,19 @@
 //! One TCP connection, as this end of the tunnel sees it: what its near end sends is acknowledged here and kept until the
-//! far end has confirmed it.
+//! far end has confirmed it. How it opens stands in `opening.rs`, what goes again in `again.rs`.
+
+mod again;
+mod opening;
 
 use arrayvec::ArrayVec;
 
 use super::kept::{Kept, Store};
 use super::near_trip::NearTrip;
-use super::segment::{self, Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
+use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
 use crate::packet::FiveTuple;
 use crate::packet::buffer::PacketBuffer;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
+use again::Recovery;
+use opening::Opening;
 
 /// Ranges that may be ahead of a hole. What comes in one more is the far end's to acknowledge.
 const MOST_EARLY: usize = 8;
@@ -27,33 +32,6 @@ const MOST_WINDOW: i32 = 1 << 30;
 
 /// A window with room for less than this is full, bytes (RFC 9293 §3.8.6.2.2).
 const FULL_SEGMENT: i32 = 1400;
-
-/// The wait for the far end doubles so many times at most.
-const MOST_DOUBLED: u32 = 6;
-
-/// What one end said of itself at first.
-#[derive(Clone, Copy, Debug)]
-struct Opening {
-    seq: u32,
-    window: u16,
-    scale: Option<u8>,
-    sack: bool,
-    time: Option<u32>,
-}
-
-impl Opening {
-    /// `None`: it opens a connection whose acknowledgements mean something else here.
-    fn of(segment: &Segment) -> Option<Self> {
-        let is_plain = !segment.syn.is_foreign && segment.len == 0 && !segment.has(flag::FIN);
-        is_plain.then_some(Self {
-            seq: segment.seq,
-            window: segment.window,
-            scale: segment.syn.scale,
-            sack: segment.syn.sack,
-            time: segment.times.map(|times| times.value),
-        })
-    }
-}
 
 /// Who sent a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,19 +64,6 @@ pub(super) enum FromFar {
     Rewrite { ack: u32, window: u16 },
     /// It goes no further: the near end knows more.
     Absorb,
-}
-
-/// Segments that go again one after the other, twice as many with each that is confirmed (slow start, RFC 5681 §3.1).
-#[derive(Clone, Copy, Debug)]
-struct Recovery {
-    /// The next one begins here.
-    from: u32,
-    /// The last one begins below.
-    to: u32,
-    /// So many go at once.
-    most: usize,
-    /// Some were confirmed, so the next go.
-    is_due: bool,
 }
 
 /// One connection.
@@ -165,121 +130,6 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A connection that one end asks for. `None`: not one whose acknowledgements may be given here.
-    pub(super) fn begin(
-        now: Instant,
-        ends: FiveTuple,
-        from: From,
-        segment: &Segment,
-    ) -> Option<Self> {
-        let opening = Opening::of(segment)?;
-        let (near, far) = match from {
-            From::Near => (Some(opening), None),
-            From::Far => (None, Some(opening)),
-        };
-        let mut near_trip = NearTrip::default();
-        if from == From::Far {
-            near_trip.ask(now);
-        }
-        Some(Self {
-            ends,
-            near,
-            far,
-            is_open: false,
-            next: 0,
-            early: ArrayVec::new(),
-            sent: 0,
-            confirmed: 0,
-            far_edge: 0,
-            edge: 0,
-            looked_edge: 0,
-            most: FIRST_ROOM,
-            far_next: 0,
-            near_ack: 0,
-            near_edge: 0,
-            times: None,
-            echoes_congestion: false,
-            kept: Store::default(),
-            progress_at: now,
-            timeouts: 0,
-            duplicates: 0,
-            hole: None,
-            is_shut: false,
-            goes_again: false,
-            recovery: None,
-            near_window: 0,
-            near_time: None,
-            near_ended: false,
-            far_ended: false,
-            successor: None,
-            near_trip,
-            used_at: now,
-            is_due: false,
-            is_limited: false,
-        })
-    }
-
-    /// Whether this asks for the connection that is followed: it may be repeated, and come late.
-    pub(super) fn is_asked_by(&self, from: From, segment: &Segment) -> bool {
-        let asked = if from == From::Near { self.near } else { self.far };
-        asked.is_some_and(|asked| asked.seq == segment.seq)
-    }
-
-    /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
-    pub(super) fn ask_again(&mut self, now: Instant) {
-        self.near_trip.ask_again(now);
-    }
-
-    /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
-    pub(super) fn set_successor(&mut self, successor: Option<Self>) {
-        self.successor = successor.map(Box::new);
-    }
-
-    /// The connection that takes the place of this one, if this answers it.
-    pub(super) fn succeeded_by(
-        &mut self,
-        now: Instant,
-        from: From,
-        segment: &Segment,
-    ) -> Option<Box<Self>> {
-        self.successor.take_if(|successor| successor.answer(now, from, segment))
-    }
-
-    /// The other end answers. `false`: it is not to be acknowledged here.
-    pub(super) fn answer(&mut self, now: Instant, from: From, segment: &Segment) -> bool {
-        if self.is_open {
-            // The answer once more, or forged: both ends know better.
-            return true;
-        }
-        self.used_at = now;
-        let Some(opening) = Opening::of(segment) else { return false };
-        let (asked, answered) = match from {
-            From::Near => (&self.far, &mut self.near),
-            From::Far => (&self.near, &mut self.far),
-        };
-        let is_answer = |asked: &Opening| segment.ack == asked.seq.wrapping_add(1);
-        if !asked.as_ref().is_some_and(is_answer) {
-            return false;
-        }
-        *answered = Some(opening);
-        match from {
-            From::Near => self.near_trip.on_near(now, segment),
-            From::Far => self.near_trip.ask(now),
-        }
-        if let (Some(near), Some(far)) = (self.near, self.far) {
-            self.is_open = true;
-            self.next = near.seq.wrapping_add(1);
-            (self.sent, self.confirmed) = (self.next, self.next);
-            self.edge = self.next.wrapping_add(far.window.into());
-            (self.far_edge, self.looked_edge) = (self.edge, self.edge);
-            self.far_next = far.seq.wrapping_add(1);
-            self.near_ack = self.far_next;
-            self.near_edge = self.near_ack.wrapping_add(near.window.into());
-            self.times = near.time.zip(far.time).map(|(echo, value)| Times { value, echo });
-        }
-        true
-    }
-
     /// The near end hears that it may send more than up to `before`. One that could send nothing (RFC 9293 §3.8.6.2.1) answers at once.
     fn note_told(&mut self, now: Instant, before: u32) {
         let least = FULL_SEGMENT + (1 << self.scale());
@@ -544,34 +394,6 @@ impl Connection {
         }
     }
 
-    /// A far end that takes nothing is not lost while it answers (RFC 1122 §4.2.2.17); when it takes some again, it may miss what
-    /// it did not take.
-    fn note_window(&mut self, segment: &Segment) {
-        let was_shut = std::mem::replace(&mut self.is_shut, segment.window == 0);
-        if self.is_shut {
-            self.timeouts = self.timeouts.min(MOST_DOUBLED - 1);
-        } else if was_shut && self.keeps() {
-            self.ask_for_all();
-        }
-    }
-
-    /// What is kept goes again at once: the far end may have missed all of it.
-    pub(super) fn ask_for_all(&mut self) {
-        (self.timeouts, self.goes_again) = (0, self.keeps());
-    }
-
-    /// The far end has all below this.
-    fn recover(&mut self, confirmed: u32) {
-        let Some(recovery) = &mut self.recovery else { return };
-        // More than went again is confirmed: the first ones have arrived.
-        if beyond(confirmed, recovery.from) > 0 || beyond(recovery.to, confirmed) <= 0 {
-            self.recovery = None;
-        } else {
-            recovery.most = recovery.most.saturating_mul(2);
-            recovery.is_due = true;
-        }
-    }
-
     /// The far end's own words go to the near one, but for a window larger than what may wait here.
     fn limit(&mut self, segment: &Segment) -> FromFar {
         self.raise_edge(self.most);
@@ -643,56 +465,6 @@ impl Connection {
             times: self.times,
             sacks: self.early.iter().copied().take(told).collect(),
         }
-    }
-
-    /// The segments that are to go again: those of a hole that the far end told, or the first ones of all where it says nothing
-    /// for `patience`. `is_waiting`: some of them have not gone yet.
-    pub(super) fn again(
-        &mut self,
-        now: Instant,
-        patience: Duration,
-        is_waiting: bool,
-    ) -> impl Iterator<Item = &Kept> {
-        if self.kept.is_empty() || is_waiting {
-            self.progress_at = self.progress_at.max(now);
-        }
-        let is_late = now >= self.late_at(patience) || (self.goes_again && !is_waiting);
-        if is_late {
-            if !std::mem::take(&mut self.goes_again) {
-                self.timeouts = self.timeouts.saturating_add(1);
-            }
-            self.progress_at = now;
-            let (from, to) = (self.confirmed, self.next);
-            self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
-        }
-        let hole = self.hole.take();
-        let due = self.recovery.as_mut().filter(|recovery| recovery.is_due);
-        let (from, below, most, pause) = match (due, hole) {
-            (Some(recovery), _) => {
-                recovery.is_due = false;
-                let from = recovery.from;
-                recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
-                (from, recovery.to, recovery.most, Duration::ZERO)
-            }
-            (None, Some(hole)) => (self.confirmed, hole, usize::MAX, patience / 2),
-            (None, None) => (self.confirmed, self.confirmed, 0, Duration::ZERO),
-        };
-        self.kept.again(now, from, below, most, pause)
-    }
-
-    /// Writes what the near end says by now of the far one's numbers into a segment that goes again. A far end drops one that
-    /// acknowledges too little (RFC 5961 §5), or has an old clock (RFC 7323 §5).
-    pub(super) fn refresh(&self, packet: &mut [u8]) {
-        segment::refresh(packet, self.near_ack, self.near_window, self.near_time);
-    }
-
-    fn late_at(&self, patience: Duration) -> Instant {
-        self.progress_at + patience * (1 << self.timeouts.min(MOST_DOUBLED))
-    }
-
-    /// Whether the far end was waited for in vain so often that nobody will ever hear of it.
-    pub(super) const fn is_lost(&self) -> bool {
-        self.timeouts > MOST_DOUBLED
     }
 
     /// Whether anything is kept.

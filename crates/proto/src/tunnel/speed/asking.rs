@@ -13,7 +13,7 @@ use crate::wire::frame::{
 };
 
 /// For how long a grant holds. A client that dies, or whose network does, stops the proxy within a second.
-pub(super) const LIFETIME: Duration = Duration::from_millis(800);
+pub const LIFETIME: Duration = Duration::from_millis(800);
 
 /// How often a grant is renewed: three requests or their answers in a row may be lost.
 const RENEW: Duration = Duration::from_millis(200);
@@ -74,6 +74,8 @@ pub(super) struct Asking {
     ask_at: Instant,
     ping_at: Instant,
     pub(super) answer: Option<SpeedAnswer>,
+    /// When that came.
+    pub(super) answered_at: Option<Instant>,
     /// What is to be sent, where that is this end's part.
     pub(super) fill: Option<Fill>,
     trips: ArrayVec<(LinkId, Trips), MAX_LINKS>,
@@ -93,6 +95,7 @@ impl Asking {
             ask_at: now + RENEW,
             ping_at: now,
             answer: None,
+            answered_at: None,
             fill,
             trips,
         }
@@ -166,6 +169,7 @@ impl Asking {
         if frame.phase != self.number {
             return;
         }
+        self.answered_at = Some(now);
         self.answer = Some(match frame.refusal {
             None => SpeedAnswer::Granted,
             Some(why) => {
@@ -227,7 +231,9 @@ mod tests {
         assert!(!allowed(&asking, 0));
         asking.on_answer(at(10), &answer(6, None));
         assert!(!allowed(&asking, 10), "that was about another phase");
+        assert_eq!(asking.answered_at, None);
         asking.on_answer(at(20), &answer(7, None));
+        assert_eq!(asking.answered_at, Some(at(20)));
         assert!(allowed(&asking, 819) && !allowed(&asking, 820));
         asking.on_answer(at(500), &answer(7, None));
         assert!(allowed(&asking, 999) && !allowed(&asking, 1000), "never beyond the phase");

@@ -15,6 +15,13 @@ use crate::wire::frame::{SpeedAnswerFrame, SpeedLoad, SpeedRefusal, SpeedRequest
 /// The longest that a grant may hold, whatever the client asks for.
 const MOST_LIFETIME: Duration = Duration::from_secs(1);
 
+/// The shortest: as long as a client waits before it renews one. Shorter ones would only begin and end.
+const LEAST_LIFETIME: Duration = Duration::from_millis(200);
+
+/// What a place costs, however soon it is given back: a client that takes one after the other, and uses none, has had its hour
+/// after so many seconds of them.
+const LEAST_TIME: Duration = Duration::from_secs(1);
+
 /// What a client used of its owner's allowance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpeedUse {
@@ -56,7 +63,7 @@ pub(super) struct Serving {
     until: Option<Instant>,
     /// The phase in which this end fills links, and what it may send.
     pub(super) fill: Option<(u32, Fill)>,
-    /// Up to when its time was counted.
+    /// Up to when its time was counted; after the present: that is paid for.
     counted: Instant,
     /// What was counted and not taken yet.
     used: SpeedUse,
@@ -90,7 +97,8 @@ impl Serving {
             phase: frame.phase,
             turn: frame.turn,
             load,
-            lifetime: Duration::from_millis(u64::from(frame.lifetime_ms)).min(MOST_LIFETIME),
+            lifetime: Duration::from_millis(u64::from(frame.lifetime_ms))
+                .clamp(LEAST_LIFETIME, MOST_LIFETIME),
             bytes: frame.bytes,
             links: frame.links().take(MAX_LINKS).collect(),
             on,
@@ -141,10 +149,14 @@ impl Serving {
         match decision {
             SpeedDecision::Granted { time, bytes, place } => {
                 self.answer = answer(None, Duration::ZERO);
-                self.place = place.or(self.place.take());
                 self.count(now);
                 // Between two tests no time is used.
-                self.counted = now;
+                self.counted = self.counted.max(now);
+                if place.is_some() {
+                    self.used.time += LEAST_TIME;
+                    self.counted = now + LEAST_TIME;
+                }
+                self.place = place.or(self.place.take());
                 let until = now + wish.lifetime.min(time);
                 self.until = Some(until);
                 self.grant(wish, bytes, until);
@@ -304,6 +316,40 @@ mod tests {
         let (_, answer) = serving.answer().unwrap();
         assert_eq!((answer.turn, answer.refusal, answer.wait_s), (2, Some(why), 60));
         assert!(!is_sending(&serving, at(200)) && places.take(1).is_some());
+    }
+
+    #[test]
+    fn a_place_costs_a_second_however_soon_it_is_given_back() {
+        let places = SpeedPlaces::default();
+        let mut serving = Serving::default();
+        for phase in 0..5 {
+            let ms = 10 * u64::from(phase);
+            ask(&mut serving, phase, 0, Some(SpeedLoad::Idle));
+            serving.decide(at(ms), granted(places.take(1)));
+            serving.end(at(ms + 5));
+        }
+        assert_eq!(serving.take_use(at(100)).time, Duration::from_secs(5));
+        // One that goes on for longer costs what it takes, and no more than that.
+        let mut used = Duration::ZERO;
+        for turn in 0..10 {
+            let ms = 10_000 + 400 * u64::from(turn);
+            ask(&mut serving, 9, turn, Some(SpeedLoad::Idle));
+            used += serving.take_use(at(ms)).time;
+            let place = if serving.has_place() { None } else { places.take(1) };
+            serving.decide(at(ms), granted(place));
+        }
+        serving.end(at(14_000));
+        used += serving.take_use(at(14_000)).time;
+        assert_eq!(used, Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_grant_holds_for_a_fifth_of_a_second_at_least() {
+        let mut serving = Serving::default();
+        let request = SpeedRequestFrame::new(1, 0, Some(SpeedLoad::Down), &[1; 9]);
+        assert!(serving.on_request(LinkId(1), &request.allowing(0, u64::MAX)));
+        serving.decide(at(0), granted(None));
+        assert!(is_sending(&serving, at(199)) && !is_sending(&serving, at(200)));
     }
 
     #[test]

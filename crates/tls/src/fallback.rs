@@ -7,7 +7,9 @@
 //! | | TLS answers, and UDP has not for [`WINDOW`] | TLS |
 //! | TLS | it no longer answers, or UDP does, which is asked every [`ASK_AGAIN`] | both |
 //!
-//! Each way begins before the other ends, so that nothing is lost in between. In another network all begins again.
+//! Each way begins before the other ends, so that nothing is lost in between. In another network, after the machine slept
+//! and with other settings UDP is tried at once ([`Fallback::again`]), beside TLS where that is in use: the outage may be
+//! the same.
 
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_settings::TlsUse;
@@ -15,7 +17,7 @@ use ropewalk_settings::TlsUse;
 /// How long UDP may be silent. A link comes up within a few round trips, and a question that got lost is asked again
 /// after a quarter of a second, a half and one; the first second of a Wi-Fi that has just come up often loses
 /// everything.
-pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// UDP has come back when it has answered for so long: what lets a datagram through now and then is no way to send by.
 const STEADY: Duration = Duration::from_secs(2);
@@ -26,9 +28,12 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// How often UDP is asked for while TLS carries the link: a few datagrams.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
+/// When it is asked for instead, where too many others are being asked: as long as two of them take.
+const ASK_SOON: Duration = Duration::from_secs(5);
+
 /// How one link goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fallback {
+pub enum Fallback {
     /// By UDP; since when nothing answers.
     Udp(Option<Instant>),
     /// By both, since then; since when UDP answers.
@@ -39,24 +44,25 @@ pub(crate) enum Fallback {
 
 /// What is seen of a link.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub struct Seen {
     /// It carries datagrams by UDP.
-    pub(super) udp: bool,
+    pub udp: bool,
     /// It does over TLS.
-    pub(super) tls: bool,
-    /// The proxy has answered, and gives no session: that is not the network's doing.
-    pub(super) heard: bool,
+    pub tls: bool,
+    /// Until when the proxy has this client wait for a session: it has answered, so silence until then is not the
+    /// network's doing. Only what it sealed counts, for anybody on the way can forge the rest.
+    pub wait: Option<Instant>,
 }
 
 /// What is to be done about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outlook {
+pub struct Outlook {
     /// It goes by other ways than before.
-    pub(super) changed: bool,
+    pub changed: bool,
     /// UDP is to be asked for.
-    pub(super) ask: bool,
+    pub ask: bool,
     /// When to look again, if nothing happens before.
-    pub(super) at: Option<Instant>,
+    pub at: Option<Instant>,
 }
 
 impl Default for Fallback {
@@ -67,7 +73,8 @@ impl Default for Fallback {
 
 impl Fallback {
     /// Whether it goes by UDP now.
-    pub(super) const fn uses_udp(self, setting: TlsUse) -> bool {
+    #[must_use]
+    pub const fn uses_udp(self, setting: TlsUse) -> bool {
         match setting {
             TlsUse::Never => true,
             TlsUse::Always => false,
@@ -76,7 +83,8 @@ impl Fallback {
     }
 
     /// Whether it goes over TLS now.
-    pub(super) const fn uses_tls(self, setting: TlsUse) -> bool {
+    #[must_use]
+    pub const fn uses_tls(self, setting: TlsUse) -> bool {
         match setting {
             TlsUse::Never => false,
             TlsUse::Always => true,
@@ -84,8 +92,14 @@ impl Fallback {
         }
     }
 
+    /// How it goes on when what was seen of it is old; `over_tls`: it goes over TLS, alone or beside UDP.
+    #[must_use]
+    pub const fn again(now: Instant, over_tls: bool) -> Self {
+        if over_tls { Self::Both(now, None) } else { Self::Udp(None) }
+    }
+
     /// Decides anew.
-    pub(super) fn look(&mut self, now: Instant, seen: Seen) -> Outlook {
+    pub fn look(&mut self, now: Instant, seen: Seen) -> Outlook {
         let next = self.next(now, seen);
         let ask = matches!((*self, next), (Self::Tls(due), Self::Tls(_)) if due <= now);
         let ways = |it: Self| (it.uses_udp(TlsUse::Auto), it.uses_tls(TlsUse::Auto));
@@ -95,7 +109,7 @@ impl Fallback {
     }
 
     /// UDP was asked for, and answered. Returns whether the link goes by other ways than before.
-    pub(super) fn on_udp_answer(&mut self, now: Instant) -> bool {
+    pub fn on_udp_answer(&mut self, now: Instant) -> bool {
         let alone = matches!(self, Self::Tls(_));
         if alone {
             *self = Self::Both(now, None);
@@ -103,9 +117,18 @@ impl Fallback {
         alone
     }
 
+    /// UDP could not be asked for. Returns when it is, if it goes over TLS.
+    pub fn ask_soon(&mut self, now: Instant) -> Option<Instant> {
+        let Self::Tls(due) = self else { return None };
+        *due = now + ASK_SOON;
+        Some(*due)
+    }
+
     fn next(self, now: Instant, seen: Seen) -> Self {
         match self {
-            Self::Udp(_) if seen.udp || seen.heard => Self::Udp(None),
+            Self::Udp(_) if seen.udp || seen.wait.is_some_and(|until| now < until) => {
+                Self::Udp(None)
+            }
             Self::Udp(silent) => {
                 let silent = silent.unwrap_or(now);
                 if now >= silent + PATIENCE {
@@ -133,7 +156,8 @@ impl Fallback {
     /// When it changes by itself.
     fn due(self, seen: Seen) -> Option<Instant> {
         match self {
-            Self::Udp(silent) => silent.map(|since| since + PATIENCE),
+            Self::Udp(None) => seen.wait,
+            Self::Udp(Some(silent)) => Some(silent + PATIENCE),
             Self::Both(_, Some(answers)) => Some(answers + STEADY),
             Self::Both(since, None) => seen.tls.then(|| since + WINDOW),
             Self::Tls(due) => Some(due),
@@ -145,10 +169,10 @@ impl Fallback {
 mod tests {
     use super::*;
 
-    const NOTHING: Seen = Seen { udp: false, tls: false, heard: false };
+    const NOTHING: Seen = Seen { udp: false, tls: false, wait: None };
     const BY_UDP: Seen = Seen { udp: true, ..NOTHING };
     const BY_TLS: Seen = Seen { tls: true, ..NOTHING };
-    const BY_BOTH: Seen = Seen { udp: true, tls: true, heard: false };
+    const BY_BOTH: Seen = Seen { udp: true, tls: true, wait: None };
 
     fn at(ms: u64) -> Instant {
         Instant::from_millis(ms)
@@ -215,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn a_question_that_found_no_room_is_asked_soon() {
+        let mut link = Fallback::Tls(at(60_000));
+        assert!(link.look(at(60_000), BY_TLS).ask);
+        assert_eq!(link.ask_soon(at(60_000)), Some(at(65_000)));
+        let waits = Outlook { changed: false, ask: false, at: Some(at(65_000)) };
+        assert_eq!(link.look(at(64_999), BY_TLS), waits);
+        assert!(link.look(at(65_000), BY_TLS).ask);
+        assert_eq!(Fallback::default().ask_soon(at(0)), None, "it goes by UDP");
+    }
+
+    #[test]
     fn udp_that_answers_once_and_never_again_is_left_alone_after_its_window() {
         let mut link = Fallback::Tls(at(60_000));
         link.on_udp_answer(at(1000));
@@ -228,10 +263,33 @@ mod tests {
         let mut link = Fallback::default();
         assert_eq!(link.look(at(0), BY_UDP), Outlook::default());
         assert_eq!(link.look(at(1_000_000), BY_UDP), Outlook::default());
-        // Neither does one of a client that is refused.
-        let refused = Seen { heard: true, ..NOTHING };
-        assert_eq!(link.look(at(2_000_000), refused), Outlook::default());
         assert_eq!(link, Fallback::Udp(None));
+    }
+
+    #[test]
+    fn a_proxy_that_has_the_client_wait_is_no_reason_for_tls_and_its_silence_afterwards_is() {
+        let told = |until| Seen { wait: Some(at(until)), ..NOTHING };
+        let seen = story(&[
+            (0, NOTHING),
+            // Refused, and asked again after 30 s: refused once more.
+            (3000, told(33_000)),
+            (33_000, NOTHING),
+            (37_000, told(63_000)),
+            // Asked again, and no answer comes.
+            (63_000, told(63_000)),
+            (66_999, NOTHING),
+            (67_000, NOTHING),
+        ]);
+        let expected = [
+            ("udp", false, Some(4000)),
+            ("udp", false, Some(33_000)),
+            ("udp", false, Some(37_000)),
+            ("udp", false, Some(63_000)),
+            ("udp", false, Some(67_000)),
+            ("udp", false, Some(67_000)),
+            ("both", false, None),
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]
@@ -247,6 +305,20 @@ mod tests {
         let mut link = Fallback::Tls(at(60_000));
         assert!(link.look(at(2000), NOTHING).changed);
         assert_eq!(link, Fallback::Both(at(2000), None));
+    }
+
+    #[test]
+    fn what_begins_again_over_tls_tries_udp_beside_it() {
+        let mut link = Fallback::again(at(1000), true);
+        assert!(link.uses_udp(TlsUse::Auto) && link.uses_tls(TlsUse::Auto));
+        assert!(!link.look(at(4999), BY_TLS).changed, "UDP has its time");
+        assert!(link.look(at(5000), BY_TLS).changed);
+        assert_eq!(link, Fallback::Tls(at(65_000)), "the same outage");
+        let mut link = Fallback::again(at(1000), true);
+        link.look(at(1100), BY_BOTH);
+        assert!(link.look(at(3100), BY_BOTH).changed);
+        assert_eq!(link, Fallback::Udp(None), "another network");
+        assert_eq!(Fallback::again(at(1000), false), Fallback::default());
     }
 
     #[test]

@@ -8,39 +8,33 @@
 //!   timer goes off at most [`MOST_WAKEUPS`] times in a second;
 //! * amplification: an address that never proved that it receives gets at most three times the bytes that came from it.
 
-use std::sync::Arc;
+mod contents;
+mod ends;
+mod operations;
 
 use allocation_counter::measure;
 use rand::rngs::StdRng;
-use rand::{Rng, RngCore, SeedableRng};
-use ropewalk_netlab::direct::Count;
-use ropewalk_netlab::inner::{CLIENT, Inner, SERVER};
+use rand::{RngCore, SeedableRng};
+use ropewalk_netlab::direct::{Batch, Count};
 use ropewalk_netlab::lab::{PROXY, Towards};
 use ropewalk_netlab::pair::link_config;
-use ropewalk_proto::config::{MAX_LINKS, TunnelConfig};
-use ropewalk_proto::crypto::rekey::{Identity, RekeyContext, RekeyInitiator, RekeyResponder};
-use ropewalk_proto::crypto::{Cipher, DataKey, EpochKeys, HandshakeRole, KeyRing, StaticSecret};
+use ropewalk_proto::config::MAX_LINKS;
+use ropewalk_proto::crypto::rekey::{RekeyContext, RekeyInitiator, RekeyResponder};
+use ropewalk_proto::crypto::{HandshakeRole, KeyRing};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::event::Event;
-use ropewalk_proto::link::received::{Range, Ranges, Report};
-use ropewalk_proto::packet::transport::Transport;
-use ropewalk_proto::packet::{PacketView, checksum, protocol};
 use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::sink::TransmitSink;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{
-    Credentials, Established, InnerFilter, Side, SpeedDecision, SpeedPhase, Tunnel,
-};
+use ropewalk_proto::tunnel::{Credentials, SpeedDecision, SpeedPhase, Tunnel};
 use ropewalk_proto::units::{LinkId, SessionIndex};
 use ropewalk_proto::wire::cursor::Writer;
-use ropewalk_proto::wire::frame::{
-    CloseReason, FleetFrame, Frame, Frames, Halt, PacketFrame, SpeedAnswerFrame, SpeedLoad,
-    SpeedRequestFrame, emit, emit_report,
-};
+use ropewalk_proto::wire::frame::{Frame, Frames, SpeedLoad, emit};
 use ropewalk_proto::wire::header::{CLEAR_LEN, Clear, Kind, SEALED_LEN, Sealed, TAG_LEN};
-use ropewalk_settings::{Keepalive, PresharedKey};
+use ropewalk_settings::Keepalive;
 
 use crate::input::Input;
+use contents::written;
+use ends::{credentials, identity, keys, tunnel};
 
 /// What one session may ever keep beside what its links do, bytes. The sum of what SECURITY.md section 5 allows: 8 MiB that
 /// wait for a link, 16 MiB kept until they are confirmed, 16 MiB that wait for their order, 16 MiB of TCP acknowledged,
@@ -88,12 +82,6 @@ const LARGEST: usize = 1440;
 
 /// Addresses in whose name the attacker sends, and where it does not receive.
 const BYSTANDERS: u8 = 4;
-
-/// Datagrams of a batch.
-const BATCH: usize = 64;
-
-/// Bytes of the largest datagram, of which the victim looks for room: an Ethernet frame's.
-const LARGEST_SENT: usize = 1500;
 
 /// What was seen.
 #[derive(Clone, Copy, Default, Debug)]
@@ -156,6 +144,7 @@ struct Attack {
     towards: Towards,
     now: Instant,
     tun: Count,
+    /// In memory that is there from the start, so that it is not counted.
     out: Batch,
     /// Bytes that it keeps.
     live: i64,
@@ -193,7 +182,7 @@ impl Attack {
             towards,
             now: Instant::from_millis(1),
             tun: Count::default(),
-            out: Batch::new(),
+            out: Batch::default(),
             live,
             calls: 0,
             // It waits for nobody before it sends.
@@ -254,130 +243,6 @@ impl Attack {
         let place = input.byte();
         self.act(choice % OPERATIONS, link, burst, place, input);
         self.answer();
-    }
-
-    fn act(&mut self, operation: u8, link: LinkId, burst: u64, place: u8, input: &mut Input<'_>) {
-        match operation {
-            FRAMES | 4..=6 => {
-                let body = frames(input, self);
-                for _ in 0..burst.min(64) {
-                    self.say(link, Kind::Frames, place, &body);
-                }
-            }
-            1..=3 => self.packets(input, link, burst, place),
-            7 => {
-                let body = input.piece().to_vec();
-                let kind = [Kind::Frames, Kind::Data, Kind::FlowFrames, Kind::FlowData];
-                self.say(link, kind[usize::from(place % 4)], place, &body);
-            }
-            8 => self.report(link, place & 1 == 0, input),
-            9 => self.join(LinkId(input.byte()), place),
-            10 => self.rekey(link, place),
-            11 => {
-                let jump = 1_u64 << (input.byte() % 22);
-                self.numbers[usize::from(link.0)] += jump;
-            }
-            12 => self.pass(Duration::from_micros(u64::from(input.byte()).pow(3))),
-            13 => self.segments(input, burst, link, place),
-            14 => {
-                self.pass(Duration::from_millis(u64::from(place)));
-                self.answer();
-                for link in 0..2 {
-                    self.report(LinkId(link), true, input);
-                }
-            }
-            _ => self.packets_of_the_tun(input, burst),
-        }
-    }
-
-    /// Packets with numbers that step or jump.
-    fn packets(&mut self, input: &mut Input<'_>, link: LinkId, burst: u64, place: u8) {
-        let (step, len) = (u64::from(input.byte()), 56 + usize::from(input.byte()) * 5);
-        let kind = if place & 1 == 0 { Kind::Data } else { Kind::FlowData };
-        let mut packet = Inner::plain(self.towards, self.global, len);
-        for number in 0..burst {
-            packet.number = self.global;
-            packet.flow = if step & 128 == 0 { 80 } else { number as u16 };
-            let bytes = packet.packet();
-            self.say(link, kind, place & 0xf0, &bytes);
-            self.global += step & 15;
-        }
-        self.global += step << 4 & 0xf00;
-    }
-
-    /// Packets that the victim is to send.
-    fn packets_of_the_tun(&mut self, input: &mut Input<'_>, burst: u64) {
-        let away = self.towards.opposite();
-        let (flows, len) = (u64::from(input.byte()), 56 + usize::from(input.byte()) * 5);
-        for number in 0..burst {
-            let mut packet = Inner::plain(away, number, len);
-            packet.flow = (number % (flows + 1)) as u16;
-            self.read(&packet.packet());
-        }
-    }
-
-    /// TCP of many connections, of which the victim may take over the acknowledgements.
-    fn segments(&mut self, input: &mut Input<'_>, burst: u64, link: LinkId, place: u8) {
-        let (away, towards) = (self.towards.opposite(), self.towards);
-        for _ in 0..burst {
-            self.flow = self.flow.wrapping_add(1);
-            let (near, far) = (1000 + u32::from(self.flow), 5000);
-            // Opened by the peer's side, then data from the victim's TUN that the peer never confirms.
-            self.say(link, Kind::FlowData, place & 0xf0, &tcp(towards, self.flow, 2, far, 0, 0));
-            self.read(&tcp(away, self.flow, 18, near, far + 1, 0));
-            let ack = tcp(towards, self.flow, 16, far + 1, near + 1, 0);
-            self.say(link, Kind::FlowData, place & 0xf0, &ack);
-            let mut seq = near + 1;
-            for _ in 0..input.byte() % 8 {
-                self.read(&tcp(away, self.flow, 16, seq, far + 1, 1200));
-                seq += 1200;
-            }
-        }
-    }
-
-    fn report(&mut self, link: LinkId, honest: bool, input: &mut Input<'_>) {
-        let heard = self.heard[usize::from(link.0)];
-        let mut ranges = Ranges::new();
-        if honest {
-            ranges.push(Range { first: 0, last: heard });
-        } else {
-            let mut last = heard.saturating_sub(u64::from(input.byte()));
-            // More than 32 travel as a bitmap.
-            for _ in 0..=input.byte() % 80 {
-                let first = last.saturating_sub(u64::from(input.byte()));
-                ranges.push(Range { first, last });
-                last = first.saturating_sub(2 + u64::from(input.byte()));
-                if first < 2 {
-                    break;
-                }
-            }
-        }
-        let delay_us = u32::from(input.byte()) << (input.byte() % 25);
-        let report = Report { link, delay_us, ce_count: input.byte().into(), ranges };
-        let body = written(|writer| emit_report(writer, &report).is_ok());
-        self.say(link, Kind::Frames, 0, &body);
-    }
-
-    fn join(&mut self, link: LinkId, place: u8) {
-        let body = written(|writer| emit(writer, &Frame::Join { name: b"wan" }).is_ok());
-        self.say(link, Kind::Frames, place, &body);
-    }
-
-    /// Begins a rekey, as the client; asks for one, as the proxy.
-    fn rekey(&mut self, link: LinkId, place: u8) {
-        if self.towards == Towards::Client {
-            let body = written(|writer| emit(writer, &Frame::RekeyRequest).is_ok());
-            return self.say(link, Kind::Frames, place, &body);
-        }
-        if place & 1 == 0 || self.initiator.is_none() {
-            let identity = identity(&self.credentials);
-            let context = &self.credentials.context;
-            self.initiator = Some(RekeyInitiator::start(&identity, context, &mut self.rng));
-        }
-        let message = self.initiator.as_ref().map(|rekey| rekey.message().to_vec());
-        let message = message.unwrap_or_default();
-        let body = written(|writer| emit(writer, &Frame::RekeyFirst(&message)).is_ok());
-        self.say(link, Kind::Frames, place, &body);
     }
 
     /// Says what the victim asked for.
@@ -480,7 +345,7 @@ impl Attack {
     /// All that the victim has to send, and to tell.
     fn drain(&mut self) {
         loop {
-            self.out.entries.clear();
+            self.out.clear();
             let now = self.now;
             self.counted(|attack| {
                 while let Some(event) = attack.victim.poll_event() {
@@ -512,12 +377,10 @@ impl Attack {
         let Self { out, keys, now, heard, replies, to_bystander, .. } = self;
         let mut count = 0;
         let mut rekeys = Vec::new();
-        let places = out.bytes.chunks_mut(LARGEST_SENT);
-        for ((path, len), place) in out.entries.iter().zip(places) {
-            let datagram = &mut place[..*len];
+        for (path, _, datagram) in out.each() {
             count += 1;
             self.seen.sent += 1;
-            if let Some(bystander) = bystander(path) {
+            if let Some(bystander) = bystander(&path) {
                 to_bystander[bystander] += datagram.len() as u64;
                 continue;
             }
@@ -586,198 +449,9 @@ impl Attack {
     }
 }
 
-/// The keys of the end that sends `towards`.
-fn keys(towards: Towards) -> EpochKeys {
-    let (up, down) = (DataKey::from_bytes([1; 32]), DataKey::from_bytes([2; 32]));
-    let (send, receive) = match towards {
-        Towards::Client => (down, up),
-        Towards::Proxy => (up, down),
-    };
-    let cipher = Cipher::ChaCha20Poly1305;
-    EpochKeys { epoch: 0, cipher, send, receive, binding: [7; 32] }
-}
-
-/// What the end that sends `towards` makes rekeys with.
-fn credentials(towards: Towards) -> Credentials {
-    let (client, proxy) = (StaticSecret::from_bytes([3; 32]), StaticSecret::from_bytes([4; 32]));
-    let (local, remote) = match towards {
-        Towards::Proxy => (client, proxy),
-        Towards::Client => (proxy, client),
-    };
-    Credentials {
-        local: Arc::new(local),
-        remote: remote.public(),
-        psk: PresharedKey::NONE,
-        context: RekeyContext::from(&keys(towards)),
-    }
-}
-
-/// The end to which datagrams go `towards`.
-fn tunnel(towards: Towards) -> Tunnel {
-    let (side, role) = match towards {
-        Towards::Client => (Side::Client, HandshakeRole::Initiator),
-        Towards::Proxy => (Side::Proxy, HandshakeRole::Responder),
-    };
-    let away = towards.opposite();
-    let session = Established {
-        side,
-        keys: KeyRing::new(role, &keys(away)),
-        peer: SessionIndex::new(9),
-        rekey: credentials(away),
-        gateways: vec![[10, 77, 0, 1].into()],
-        peer_completes: false,
-        peer_orders_flows: true,
-        peer_tests_speed: true,
-    };
-    Tunnel::new(Instant::ZERO, TunnelConfig::default(), InnerFilter::default(), session, [5; 32])
-}
-
-/// Datagrams in memory that is there from the start, so that it is not counted.
-struct Batch {
-    bytes: Box<[u8]>,
-    entries: Vec<(Path, usize)>,
-    reserved: Option<Path>,
-}
-
-impl Batch {
-    fn new() -> Self {
-        let bytes = vec![0; BATCH * LARGEST_SENT].into_boxed_slice();
-        Self { bytes, entries: Vec::with_capacity(BATCH), reserved: None }
-    }
-}
-
-impl TransmitSink for Batch {
-    fn reserve(&mut self, path: Path, _: Ecn, len: usize) -> Option<&mut [u8]> {
-        let at = self.entries.len();
-        if at == BATCH || len > LARGEST_SENT {
-            return None;
-        }
-        self.reserved = Some(path);
-        self.bytes.get_mut(at * LARGEST_SENT..at * LARGEST_SENT + len)
-    }
-
-    fn has_room(&mut self, paths: &[Path], len: usize) -> bool {
-        self.entries.len() + paths.len() <= BATCH && len <= LARGEST_SENT
-    }
-
-    fn commit(&mut self, len: usize) {
-        if let Some(path) = self.reserved.take() {
-            self.entries.push((path, len));
-        }
-    }
-}
-
-/// Frames as the input draws them.
-fn frames(input: &mut Input<'_>, attack: &Attack) -> Vec<u8> {
-    let count = 1 + usize::from(input.byte() % 70);
-    let noise = input.bytes(64).to_vec();
-    written(|writer| {
-        for _ in 0..count {
-            let link = LinkId(input.byte() % 4);
-            let word: u32 = input.random();
-            let halt = Halt { link, next: word >> (input.byte() % 32) };
-            let frame = match attack.only.unwrap_or_else(|| input.byte() % FRAME_KINDS) {
-                0 => Frame::Ping,
-                1 => Frame::Join { name: &noise[..noise.len().min(15)] },
-                2 => Frame::JoinAck,
-                3 => Frame::Leave(halt),
-                4 => Frame::Down(halt),
-                5 => Frame::PathChallenge(u64::from(word).to_be_bytes()),
-                6 => Frame::PathResponse(u64::from(word).to_be_bytes()),
-                7 => Frame::RekeyFirst(&noise),
-                8 => Frame::RekeyResponse(&noise),
-                9 => Frame::RekeyRequest,
-                10 | 11 => Frame::EchoAfter { token: word, delay_ms: word >> (word & 31) },
-                12 => Frame::Echo { token: word },
-                13 => Frame::MtuHint(word as u16),
-                14 => Frame::Others(word),
-                15 => Frame::Resting,
-                16 if word & 0xff == 0 => Frame::Close(CloseReason::Other(word as u8)),
-                17 => {
-                    // The policy frame, with any bytes.
-                    let len = noise.len().min(40) as u8;
-                    let raw = [0x42, 0, len];
-                    if writer.bytes(&raw).and_then(|()| writer.bytes(&noise[..len.into()])).is_err()
-                    {
-                        break;
-                    }
-                    continue;
-                }
-                18 => {
-                    // A part of a fleet's list, with any bytes.
-                    let len = noise.len().min(60);
-                    Frame::Fleet(FleetFrame::new(word & 3, 2, (word >> 8) as u8 & 1, &noise[..len]))
-                }
-                19 => Frame::Moving,
-                20 => {
-                    let loads = [SpeedLoad::Down, SpeedLoad::Up, SpeedLoad::Idle];
-                    let load = loads.get((word & 3) as usize).copied();
-                    let links = &noise[..noise.len().min(18) / 9 * 9];
-                    let (phase, turn) = (word >> 2 & 0xff, (word >> 10) as u16);
-                    let request = SpeedRequestFrame::new(phase, turn, load, links);
-                    Frame::SpeedRequest(request.allowing((word >> 16) as u16, u64::MAX))
-                }
-                21 => Frame::SpeedAnswer(SpeedAnswerFrame {
-                    phase: word & 3,
-                    turn: 0,
-                    refusal: None,
-                    wait_s: word,
-                }),
-                22 => Frame::Filler((word & 0x1ff) as u16),
-                _ => Frame::Packet(PacketFrame {
-                    global: (attack.global as u32).wrapping_add(word & 0xfff),
-                    previous_on_link: word as u8,
-                    previous_of_flow: (word >> 8) as u8,
-                    packet: &noise,
-                }),
-            };
-            if emit(writer, &frame).is_err() {
-                break;
-            }
-        }
-        true
-    })
-}
-
-/// What `write` wrote.
-fn written(write: impl FnOnce(&mut Writer<'_>) -> bool) -> Vec<u8> {
-    let mut buffer = [0; LARGEST];
-    let mut writer = Writer::new(&mut buffer);
-    let len = if write(&mut writer) { writer.len() } else { 0 };
-    buffer[..len].to_vec()
-}
-
-fn identity(credentials: &Credentials) -> Identity<'_> {
-    let Credentials { local, remote, psk, .. } = credentials;
-    Identity { local, remote, psk }
-}
-
 /// Whose address it is.
 fn bystander(path: &Path) -> Option<usize> {
     let std::net::IpAddr::V4(ip) = path.remote.ip() else { return None };
     let [203, 0, 113, last] = ip.octets() else { return None };
     last.checked_sub(100).map(usize::from)
-}
-
-/// A TCP segment of one of many connections, with right checksums.
-fn tcp(towards: Towards, flow: u16, flags: u8, seq: u32, ack: u32, len: usize) -> Vec<u8> {
-    let mut packet = vec![0x45, 0];
-    packet.extend((40 + len as u16).to_be_bytes());
-    packet.extend([0, 0, 0x40, 0, 64, protocol::TCP, 0, 0]);
-    let (client, server): ([u8; 4], [u8; 4]) = (CLIENT.0.octets(), SERVER.0.octets());
-    let is_client = towards == Towards::Proxy;
-    let (source, target) = if is_client { (client, server) } else { (server, client) };
-    packet.extend(source.into_iter().chain(target));
-    let sum = !checksum::fold(checksum::sum(0, &packet));
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    let (mine, other) = if is_client { (flow, 443) } else { (443, flow) };
-    packet.extend(mine.to_be_bytes().into_iter().chain(other.to_be_bytes()));
-    packet.extend(seq.to_be_bytes().into_iter().chain(ack.to_be_bytes()));
-    packet.extend([5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    packet.resize(40 + len, 0x55);
-    let transport = Transport::of(&PacketView::parse(&packet).expect("a packet")).expect("TCP");
-    let partial = transport.partial(&packet).to_be_bytes();
-    packet[36..38].copy_from_slice(&partial);
-    transport.complete(&mut packet);
-    packet
 }

@@ -14,7 +14,7 @@ const LEAST_DELAY: Duration = Duration::from_secs(2);
 
 /// Looks for them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gaps {
+pub struct Gaps {
     asleep: Duration,
     /// When it was last asked.
     looked_at: Instant,
@@ -22,18 +22,20 @@ pub(crate) struct Gaps {
 
 impl Gaps {
     /// `asleep`: how long the machine has slept so far.
-    pub(crate) const fn new(now: Instant, asleep: Duration) -> Self {
+    #[must_use]
+    pub const fn new(now: Instant, asleep: Duration) -> Self {
         Self { asleep, looked_at: now }
     }
 
     /// Whether there may have been one since it was last asked. If so, ask before anything is received or sent, which puts off
     /// what was due.
-    pub(crate) const fn are_possible(&self, now: Instant) -> bool {
+    #[must_use]
+    pub const fn are_possible(&self, now: Instant) -> bool {
         now.since(self.looked_at).as_nanos() >= LEAST_DELAY.as_nanos()
     }
 
     /// The time of which nothing is known, if there was one; `due` is when the loop was to be woken.
-    pub(crate) fn notice(
+    pub fn notice(
         &mut self,
         now: Instant,
         asleep: Duration,
