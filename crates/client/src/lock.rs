@@ -105,7 +105,7 @@ pub fn chains(lock: &Lock<'_>) -> String {
             ));
         }
     }
-    REFUSE.map(line);
+    REFUSE.iter().for_each(|refusal| line(refusal));
     text.push_str(
         "    }\n    chain forward {\n        type filter hook forward priority filter; policy drop;\n        jump leave\n",
     );
