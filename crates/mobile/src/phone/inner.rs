@@ -23,7 +23,8 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// A session gives these.
+    /// A session gives these. A network that the proxy routes to this client (`session.network`) is for hosts behind it, and no
+    /// app is told of it: the TUN has addresses of its own only.
     pub(super) fn note_session(&mut self, session: &SessionInfo) {
         self.addresses = session.own.iter().map(IpNet::addr).collect();
         let servers = session.name_servers.iter().copied();
