@@ -359,3 +359,99 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(last: u8, with_v6: Option<u16>) -> Client {
+        Client {
+            name: "laptop".into(),
+            address_v4: [10, 77, 0, last].into(),
+            address_v6: with_v6.map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last)),
+            disabled: false,
+        }
+    }
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey::from_bytes([number; 32])
+    }
+
+    fn fleet() -> FleetValue {
+        FleetValue {
+            version: VERSION,
+            name: "home".into(),
+            pool_v4: "10.77.0.0/29".parse().unwrap(),
+            pool_v6: Some("fd00::/64".parse().unwrap()),
+            unknown: Unknown::new(),
+        }
+    }
+
+    #[test]
+    fn a_client_takes_72_bytes_beside_its_name() {
+        assert!(size_of::<Option<(PublicKey, Client)>>() <= 72);
+    }
+
+    #[test]
+    fn the_lowest_free_address_is_given_whatever_went_and_came_before() {
+        let FleetValue { pool_v4, pool_v6, .. } = fleet();
+        for known in [None, Some((fleet(), 1))] {
+            let mut cache = Cache { fleet: known, ..Cache::default() };
+            let reserve = |cache: &mut Cache| {
+                let given = cache.reserve(pool_v4, pool_v6)?;
+                let Some(v6) = given.1 else { panic!("a pool has addresses: {given:?}") };
+                assert_eq!(u32::from(v6.segments()[7]), u32::from(given.0) & 0xffff);
+                Some(given.0.octets()[3])
+            };
+            // The address of the one is free for IPv4, and for IPv6 that of the other.
+            cache.insert(key(1), client(2, Some(5)));
+            cache.insert(key(2), client(4, None));
+            assert_eq!(reserve(&mut cache), Some(3));
+            assert_eq!(reserve(&mut cache), Some(6));
+            assert_eq!(reserve(&mut cache), None);
+            // The same again changes nothing.
+            cache.insert(key(2), Client { disabled: true, ..client(4, None) });
+            assert_eq!(reserve(&mut cache), None);
+            cache.free(&key(1));
+            cache.clients.remove(&key(1));
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(2), Some(5)));
+            cache.give_back([10, 77, 0, 3].into(), Some("fd00::3".parse().unwrap()));
+            cache.give_back([10, 77, 0, 4].into(), None);
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(3), None));
+            cache.insert(key(2), client(7, None));
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(4), None));
+        }
+    }
+
+    #[test]
+    fn what_differs_from_the_copy_before_is_told_in_parts_and_nothing_else() {
+        let session = |since_us| Session { proxy: "one".into(), since_us, first: 1 };
+        let (mut cache, mut fresh) = (Cache::default(), Cache::default());
+        for number in 0..200 {
+            cache.insert(key(number), client(number, None));
+            cache.sessions.insert(key(number), session(1));
+        }
+        for number in 50..250 {
+            let moved = if number == 99 { client(251, None) } else { client(number, None) };
+            fresh.insert(key(number), moved);
+            fresh.sessions.insert(key(number), session(1 + u64::from(number == 98)));
+        }
+        fresh.drains.insert(
+            "one".to_owned(),
+            DrainValue { version: VERSION, since: 1, unknown: Unknown::new() },
+        );
+        let mut differences = cache.replace(fresh);
+        let mut told = Vec::new();
+        while let Some(part) = differences.part(&cache) {
+            assert!(part.len() <= 256);
+            told.extend(part);
+        }
+        let count = |is: fn(&Change) -> bool| told.iter().filter(|change| is(change)).count();
+        assert_eq!(count(|change| matches!(change, Change::Gone(_))), 50);
+        assert_eq!(count(|change| matches!(change, Change::Came(..))), 51);
+        assert_eq!(count(|change| matches!(change, Change::Session(_))), 101);
+        assert_eq!(count(|change| matches!(change, Change::Proxies)), 1);
+        assert!(told.contains(&Change::Came(key(99), client(251, None))));
+        assert!(told.contains(&Change::Session(key(98))));
+    }
+}

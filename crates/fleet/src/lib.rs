@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`layout`] | where things stand, and how they are written |
 //! | [`store`] | the way to etcd, and its errors in words |
+//! | `listing` | many keys are read in pages |
 //! | [`changes`] | what is changed: transactions |
 //! | [`cache`] | the copy in memory |
 //! | `addresses` | which inner addresses are taken, a bit for each |
@@ -23,6 +24,7 @@ pub mod differences;
 mod keeping;
 pub mod last_known;
 pub mod layout;
+mod listing;
 pub mod mirror;
 pub mod presence;
 pub mod service;
