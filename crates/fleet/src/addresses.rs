@@ -8,32 +8,43 @@ type Block = [u64; 4];
 
 /// The set: an eighth of a byte for each address, where most of a block are in it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AddressSet(BTreeMap<u128, Block>);
+pub(crate) struct AddressSet {
+    blocks: BTreeMap<u128, Block>,
+    /// How many of them are IPv6.
+    v6: usize,
+}
 
 impl AddressSet {
     /// Puts an address in. Returns whether it was not in the set.
     pub(crate) fn insert(&mut self, address: IpAddr) -> bool {
         let (block, word, bit) = place(address);
-        let word = &mut self.0.entry(block).or_default()[word];
+        let word = &mut self.blocks.entry(block).or_default()[word];
         let is_new = *word & bit == 0;
         *word |= bit;
+        self.v6 += usize::from(is_new && address.is_ipv6());
         is_new
     }
 
     /// Takes an address out.
     pub(crate) fn remove(&mut self, address: IpAddr) {
         let (at, word, bit) = place(address);
-        let Some(block) = self.0.get_mut(&at) else { return };
+        let Some(block) = self.blocks.get_mut(&at) else { return };
+        self.v6 -= usize::from(block[word] & bit != 0 && address.is_ipv6());
         block[word] &= !bit;
         if *block == Block::default() {
-            self.0.remove(&at);
+            self.blocks.remove(&at);
         }
     }
 
     /// Whether an address is in the set.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         let (block, word, bit) = place(address);
-        self.0.get(&block).is_some_and(|block| block[word] & bit != 0)
+        self.blocks.get(&block).is_some_and(|block| block[word] & bit != 0)
+    }
+
+    /// How many IPv6 addresses are in the set.
+    pub(crate) fn len_v6(&self) -> usize {
+        self.v6
     }
 }
 
@@ -61,6 +72,7 @@ mod tests {
             assert!(set.insert(*address) && !set.insert(*address), "{address}");
             let known = all.iter().filter(|address| set.contains(**address)).count();
             assert_eq!(known, at + 1, "{address}");
+            assert_eq!(set.len_v6(), all[..=at].iter().filter(|one| one.is_ipv6()).count());
         }
         for (at, address) in all.iter().enumerate() {
             set.remove(*address);
@@ -69,7 +81,7 @@ mod tests {
             let left = all.iter().filter(|address| set.contains(**address)).count();
             assert_eq!(left, all.len() - at - 1, "{address}");
         }
-        assert!(set.0.is_empty());
+        assert!(set.blocks.is_empty() && set.len_v6() == 0);
     }
 
     #[test]
@@ -78,6 +90,6 @@ mod tests {
         for number in 0..65_536 {
             set.insert(std::net::Ipv4Addr::from(0x0a4d_0000 + number).into());
         }
-        assert_eq!(set.0.len(), 256);
+        assert_eq!(set.blocks.len(), 256);
     }
 }

@@ -245,6 +245,12 @@ impl Cache {
         self.drains.extend(drains.into_iter().map(|id| (id, drain())));
     }
 
+    /// How many IPv6 addresses are taken.
+    #[must_use]
+    pub fn addresses_v6(&self) -> usize {
+        self.taken.len_v6()
+    }
+
     /// What is worth being known after the proxy's next start, as it was then.
     #[must_use]
     pub fn last_known(&self, as_of: u64) -> LastKnown {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ropewalk_proto::endpoint::Handed;
+use ropewalk_proto::endpoint::{Handed, Share};
 use tokio::sync::mpsc;
 
 use crate::daemon::Command;
@@ -34,7 +34,53 @@ pub const PLACES: usize = BATCHES + FIRSTS;
 
 /// Which worker serves an inner address. Read without a lock: each worker has it from the coordinator, and is given
 /// another when it changes.
-pub type Homes = BTreeMap<IpAddr, u16>;
+///
+/// Most addresses stand side by side, in blocks of [`BLOCK`], a byte each. A copy shares the blocks, so that a change costs no more
+/// than it touches, however many clients there are.
+#[derive(Clone, Debug, Default)]
+pub struct Homes(BTreeMap<u128, Arc<Block>>);
+
+/// Addresses that differ in their last byte only.
+const BLOCK: usize = 256;
+
+/// The worker of each address of a block.
+type Block = [u8; BLOCK];
+
+/// In place of a worker: no client has the address.
+const NOBODY: u8 = u8::MAX;
+
+const _: () = assert!(Share::MAX_PARTS < 255, "a worker's number is a byte, and not NOBODY");
+
+impl Homes {
+    /// The worker that serves an address, if one does.
+    #[must_use]
+    pub fn get(&self, address: IpAddr) -> Option<u16> {
+        let (block, at) = place(address);
+        let home = self.0.get(&block)?[at];
+        (home != NOBODY).then_some(home.into())
+    }
+
+    /// An address is served by this worker from now on; `None`: by none.
+    pub fn set(&mut self, address: IpAddr, home: Option<u16>) {
+        let (key, at) = place(address);
+        let home = home.and_then(|home| u8::try_from(home).ok()).unwrap_or(NOBODY);
+        let block = self.0.entry(key).or_insert_with(|| Arc::new([NOBODY; BLOCK]));
+        Arc::make_mut(block)[at] = home;
+        if home == NOBODY && **block == [NOBODY; BLOCK] {
+            self.0.remove(&key);
+        }
+    }
+}
+
+/// The block of an address, and its place there. IPv4 addresses are those that IPv6 has for them (RFC 4291 section 2.5.5.2).
+fn place(address: IpAddr) -> (u128, usize) {
+    let v6 = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let [.., last] = v6.octets();
+    (u128::from(v6) >> 8, usize::from(last))
+}
 
 /// What comes from another worker.
 #[derive(Debug)]
@@ -153,13 +199,13 @@ impl Handover {
 
     /// Takes a packet to this address if it is another worker's.
     pub fn take(&mut self, to: IpAddr, packet: &[u8]) -> bool {
-        let Some(home) = self.homes.get(&to) else { return false };
-        let Some(Some(way)) = self.ways.get_mut(usize::from(*home)) else { return false };
+        let Some(home) = self.homes.get(to) else { return false };
+        let Some(Some(way)) = self.ways.get_mut(usize::from(home)) else { return false };
         if way.filling.as_ref().is_some_and(|batch| !batch.has_room(packet.len())) {
             self.lost.packets += way.send();
         }
         if way.filling.is_none() {
-            way.filling = place(&way.batches, BATCHES).map(Batch::new);
+            way.filling = take_place(&way.batches, BATCHES).map(Batch::new);
         }
         match &mut way.filling {
             Some(batch) => batch.push(packet),
@@ -172,7 +218,7 @@ impl Handover {
     pub fn pass(&mut self, handed: Handed) -> bool {
         let way = self.ways.get(usize::from(handed.to)).and_then(Option::as_ref);
         let sent = way.and_then(|way| {
-            let place = place(&way.firsts, FIRSTS)?;
+            let place = take_place(&way.firsts, FIRSTS)?;
             way.mailbox.put(Passed::First(handed, place)).then_some(())
         });
         self.lost.firsts += u64::from(sent.is_none());
@@ -197,7 +243,7 @@ impl Way {
 }
 
 /// A place, if fewer than `most` are taken.
-fn place(taken: &Arc<()>, most: usize) -> Option<Place> {
+fn take_place(taken: &Arc<()>, most: usize) -> Option<Place> {
     (Arc::strong_count(taken) <= most).then(|| Place(Arc::clone(taken)))
 }
 
@@ -210,7 +256,8 @@ mod tests {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel(PLACES)).unzip();
         let others = senders.into_iter().map(|orders| Some(Mailbox::Worker(orders)));
         let mut handover = Handover::new(std::iter::once(None).chain(others));
-        let homes = (0..3).map(|home| (address(home), home)).collect();
+        let mut homes = Homes::default();
+        (0..3).for_each(|home| homes.set(address(home), Some(home)));
         handover.set_homes(Arc::new(homes));
         (handover, receivers)
     }
@@ -226,6 +273,27 @@ mod tests {
             packets.extend(batch.packets().map(<[u8]>::to_vec));
         }
         packets
+    }
+
+    #[test]
+    fn an_address_is_served_by_the_worker_that_was_named_last_and_copies_share_what_is_the_same() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all = ["10.77.0.0", "10.77.0.255", "10.77.1.0", "fd00::1", "fd00::101"];
+        let mut homes = Homes::default();
+        for (home, text) in (0..).zip(all) {
+            assert_eq!(homes.get(address(text)), None);
+            homes.set(address(text), Some(home));
+        }
+        let before = homes.clone();
+        homes.set(address(all[1]), Some(63));
+        homes.set(address(all[2]), None);
+        let served = |homes: &Homes| all.map(|text| homes.get(address(text)));
+        assert_eq!(served(&before), [Some(0), Some(1), Some(2), Some(3), Some(4)]);
+        assert_eq!(served(&homes), [Some(0), Some(63), None, Some(3), Some(4)]);
+        let (block, _) = place(address(all[3]));
+        assert!(Arc::ptr_eq(&before.0[&block], &homes.0[&block]));
+        all.iter().for_each(|text| homes.set(address(text), None));
+        assert!(homes.0.is_empty());
     }
 
     #[test]
