@@ -19,6 +19,7 @@ use crate::layout::{
     ClientValue, DrainValue, FleetValue, InvitationValue, Layout, Place, ProxyValue, SessionValue,
     Unknown, VERSION, read,
 };
+use crate::mirror::Mirror;
 use crate::store::{Store, StoreError};
 
 /// Most clients that are kept.
@@ -103,14 +104,17 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// All that the registry has, at one moment.
+    /// All that the registry has, at one moment. Clients that are called as in the copy of `mirror` share their names with it.
     ///
     /// # Errors
     /// It does not answer, or a value is too long.
-    pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let mut cache = Self::default();
-        let read = store.read_all(|kv| drop(cache.put(store.layout(), kv)));
-        let head = read.await?;
+    pub async fn read(store: &Store, mirror: &Mirror) -> Result<Self, StoreError> {
+        let (mut cache, layout) = (Self::default(), store.layout());
+        // That copy is held for each key by itself, so that others need not wait for all.
+        let reading = store.read_all(|kv| {
+            drop(cache.put_beside(layout, kv, Some(&mirror.lock().cache)));
+        });
+        let head = reading.await?;
         (cache.revision, cache.cluster) = (head.revision, head.cluster);
         Ok(cache)
     }
@@ -130,12 +134,22 @@ impl Cache {
 
     /// A key is so now.
     pub fn put(&mut self, layout: &Layout, kv: &KeyValue) -> Option<Change> {
+        self.put_beside(layout, kv, None)
+    }
+
+    /// The same, where there is another copy, with which names can be shared.
+    fn put_beside(
+        &mut self,
+        layout: &Layout,
+        kv: &KeyValue,
+        other: Option<&Self>,
+    ) -> Option<Change> {
         self.revision = self.revision.max(kv.mod_revision());
         let Some(place) = layout.place(kv.key()) else {
             self.note_foreign(kv.key(), "Ropewalk keeps nothing there");
             return None;
         };
-        match self.take(place, kv) {
+        match self.take(place, kv, other) {
             Ok(change) => {
                 if let Ok(key) = std::str::from_utf8(kv.key()) {
                     self.foreign.remove(key);
@@ -149,7 +163,12 @@ impl Cache {
         }
     }
 
-    fn take(&mut self, place: Place, kv: &KeyValue) -> Result<Option<Change>, String> {
+    fn take(
+        &mut self,
+        place: Place,
+        kv: &KeyValue,
+        other: Option<&Self>,
+    ) -> Result<Option<Change>, String> {
         let full = |len, most| match len < most {
             true => Ok(()),
             false => Err(format!("there are more than {most} of its kind")),
@@ -163,7 +182,8 @@ impl Cache {
             Place::Client(key) => {
                 full(self.clients.len(), MAX_CLIENTS)?;
                 let value: ClientValue = read(kv.value())?;
-                let known = self.clients.get(&key).filter(|known| *known.name == *value.name);
+                let known = self.clients.get(&key).or_else(|| other?.clients.get(&key));
+                let known = known.filter(|known| *known.name == *value.name);
                 let client = Client {
                     name: known.map_or_else(|| value.name.into(), |known| Arc::clone(&known.name)),
                     address_v4: value.address_v4,

@@ -122,8 +122,7 @@ impl Mirror {
     ) -> Result<(), Ended> {
         if self.needs_list(store).await? {
             store.check_version().await?;
-            let mut fresh = Cache::read(store).await?;
-            self.share_names(&mut fresh);
+            let fresh = Cache::read(store, self).await?;
             let mut differences = {
                 let mut mirrored = self.lock();
                 let (cluster, revision) = (mirrored.cache.cluster, mirrored.cache.revision);
@@ -140,18 +139,6 @@ impl Mirror {
         }
         self.note_back();
         self.watch(store, changes).await
-    }
-
-    /// Clients of the next copy that are called as before share their names with whoever keeps those.
-    fn share_names(&self, fresh: &mut Cache) {
-        for (key, client) in fresh.clients.iter_mut() {
-            // Held for each by itself, so that others need not wait for all.
-            if let Some(known) = self.lock().cache.clients.get(key)
-                && known.name == client.name
-            {
-                client.name = Arc::clone(&known.name);
-            }
-        }
     }
 
     /// Whether what is known is no base for a watch.

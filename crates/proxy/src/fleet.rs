@@ -124,7 +124,7 @@ impl Fleet {
     pub fn report(&self) -> anyhow::Result<FleetReport> {
         self.runtime.block_on(async {
             let store = &self.changes.store;
-            let cache = Cache::read(store).await?;
+            let cache = Cache::read(store, &self.changes.mirror).await?;
             let mut members = Vec::new();
             for at in 0..store.members().len() {
                 members.push(member(store, at).await);

@@ -238,7 +238,7 @@ impl Etcd {
 
     /// All that the registry has now.
     pub(crate) async fn all(&self, proxy: &Changes) -> Cache {
-        Cache::read(&proxy.store).await.unwrap()
+        Cache::read(&proxy.store, &proxy.mirror).await.unwrap()
     }
 }
 
