@@ -35,8 +35,8 @@ pub const PLACES: usize = BATCHES + FIRSTS;
 /// Which worker serves an inner address. Read without a lock: each worker has it from the coordinator, and is given
 /// another when it changes.
 ///
-/// Most addresses stand side by side, in blocks of [`BLOCK`], a byte each. A copy shares the blocks, so that a change costs no more
-/// than it touches, however many clients there are.
+/// Most addresses stand side by side, in blocks of 256, a byte each. A copy shares the blocks, so that a change costs what it
+/// touches, and little for each block.
 #[derive(Clone, Debug, Default)]
 pub struct Homes(BTreeMap<u128, Arc<Block>>);
 
