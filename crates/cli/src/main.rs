@@ -1,7 +1,8 @@
 //! The `ropewalk` program: runs a daemon, or asks one.
 //!
 //! `args` holds every flag, `commands` what they do, `render` how a status looks, `watch` how it looks live, `bugreport` what is
-//! told of a fault, `notify` what a desktop is told, `qr` how a QR code looks, `exit` what the program's exit code says.
+//! told of a fault, `notify` what a desktop is told, `qr` how a QR code looks, `live` how far something is, `exit` what the program's
+//! exit code says.
 
 mod args;
 mod bugreport;
@@ -9,6 +10,7 @@ mod commands;
 #[cfg(test)]
 mod examples;
 mod exit;
+mod live;
 mod logging;
 mod notify;
 mod privilege;

@@ -32,7 +32,7 @@ use ropewalk_settings::LinkTerms;
 use ropewalk_settings::figures::{megabits, rate, size};
 
 pub(crate) use devices::devices;
-pub(crate) use fleet::fleet;
+pub(crate) use fleet::{fleet, import_progress};
 pub(crate) use flows::flows;
 pub(crate) use forwards::forwards;
 pub(crate) use history::{chart_width, event_in_words, history, local};

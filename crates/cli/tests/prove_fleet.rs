@@ -43,3 +43,11 @@ fn a_client_in_another_network_uses_the_proxy_that_is_near_there_and_its_downloa
 fn a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved() {
     prove("a_proxy_that_is_cut_off_from_etcd_keeps_no_client_that_moved", "fleet-partition");
 }
+
+#[test]
+fn clients_of_files_are_known_to_all_proxies_of_a_fleet_and_to_one_that_starts_later() {
+    prove(
+        "clients_of_files_are_known_to_all_proxies_of_a_fleet_and_to_one_that_starts_later",
+        "fleet-scale",
+    );
+}

@@ -4,19 +4,22 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use ropewalk_control::folder::{self, Folder};
 use tempfile::{Builder, NamedTempFile, PersistError};
 
+/// Bytes that are written at once of a file that is made piece by piece.
+const BUFFER: usize = 64 << 10;
+
 /// Makes a new file with mode 600, as a whole. On return it is on disk.
 ///
 /// # Errors
 /// There is one of this name (`AlreadyExists`), which stays as it is; or what the system says.
 pub fn create(file: &Path, content: &[u8]) -> io::Result<()> {
-    write(file, content, NamedTempFile::persist_noclobber)
+    write(file, |out| out.write_all(content), NamedTempFile::persist_noclobber)
 }
 
 /// Replaces a file as a whole, with mode 600: a crash leaves the old or the new one. On return it is on disk. Its folder
@@ -25,6 +28,17 @@ pub fn create(file: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// What the system says; the old file is as it was then.
 pub fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    replace_with(file, |out| out.write_all(content))
+}
+
+/// The same with what `content` writes, which need not be in memory as a whole.
+///
+/// # Errors
+/// As [`replace`], or what `content` says.
+pub fn replace_with(
+    file: &Path,
+    content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> io::Result<()> {
     write(file, content, NamedTempFile::persist)
 }
 
@@ -39,7 +53,8 @@ pub fn rewrite(file: &Path, content: &[u8]) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
     }
     let owner = (known.uid(), known.gid());
-    write(file, content, |new, place| {
+    let whole = |out: &mut dyn io::Write| out.write_all(content);
+    write(file, whole, |new, place| {
         let like_it = || {
             let made = new.as_file().metadata()?;
             if (made.uid(), made.gid()) != owner {
@@ -97,14 +112,17 @@ fn beginning(name: &OsStr) -> OsString {
 
 fn write(
     file: &Path,
-    content: &[u8],
+    content: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
     persist: impl FnOnce(NamedTempFile, PathBuf) -> Result<File, PersistError>,
 ) -> io::Result<()> {
     let (folder, name) = folder::split(file)?;
     let folder = Folder::make(folder, 0o700)?;
     // It is made with mode 600.
     let mut new = Builder::new().prefix(&beginning(name)).tempfile_in(folder.path())?;
-    new.write_all(content)?;
+    let mut out = BufWriter::with_capacity(BUFFER, new.as_file_mut());
+    content(&mut out)?;
+    out.flush()?;
+    drop(out);
     folder.give(new.as_file())?;
     new.as_file().sync_all()?;
     persist(new, folder.at(name)).map_err(|error| error.error)?;
@@ -133,6 +151,23 @@ mod tests {
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(rewrite(&link, b"other").is_err());
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_file_that_is_made_piece_by_piece_is_there_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("fleet.json");
+        let pieces = |count: usize, result: io::Result<()>| {
+            replace_with(&file, |out| {
+                (0..count).try_for_each(|_| out.write_all(&[b'x'; 1000]))?;
+                result
+            })
+        };
+        pieces(200, Ok(())).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), [b'x'; 200_000]);
+        assert!(pieces(300, Err(io::ErrorKind::InvalidData.into())).is_err());
+        assert_eq!(std::fs::read(&file).unwrap().len(), 200_000, "the old one stays");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "and nothing beside it");
     }
 
     #[test]

@@ -24,8 +24,16 @@ pub struct Writer {
 
 struct Order {
     file: PathBuf,
-    content: Box<dyn FnOnce() -> io::Result<Vec<u8>> + Send>,
+    content: Content,
     written: oneshot::Sender<io::Result<()>>,
+}
+
+/// How the content of a file is made.
+enum Content {
+    /// As a whole.
+    Whole(Box<dyn FnOnce() -> io::Result<Vec<u8>> + Send>),
+    /// Piece by piece.
+    Pieces(Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send>),
 }
 
 impl Writer {
@@ -47,7 +55,12 @@ impl Writer {
         let (orders, queue) = mpsc::channel::<Order>();
         let thread = Builder::new().name("writer".to_owned()).spawn(move || {
             for Order { file, content, written } in queue {
-                let result = content().and_then(|content| replace(&file, &content));
+                let result = match content {
+                    Content::Whole(content) => {
+                        content().and_then(|content| replace(&file, &content))
+                    }
+                    Content::Pieces(content) => file::replace_with(&file, content),
+                };
                 // Who is gone does not ask.
                 drop(written.send(result));
             }
@@ -62,8 +75,21 @@ impl Writer {
         file: &Path,
         content: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
     ) -> oneshot::Receiver<io::Result<()>> {
+        self.order(file, Content::Whole(Box::new(content)))
+    }
+
+    /// The same for a long file, whose content is never in memory as a whole.
+    pub fn replace_with(
+        &self,
+        file: &Path,
+        content: impl FnOnce(&mut dyn io::Write) -> io::Result<()> + Send + 'static,
+    ) -> oneshot::Receiver<io::Result<()>> {
+        self.order(file, Content::Pieces(Box::new(content)))
+    }
+
+    fn order(&self, file: &Path, content: Content) -> oneshot::Receiver<io::Result<()>> {
         let (written, told) = oneshot::channel();
-        let order = Order { file: file.to_owned(), content: Box::new(content), written };
+        let order = Order { file: file.to_owned(), content, written };
         // One that is gone drops the order, and with it the place where it would tell.
         drop(self.orders.as_ref().map(|orders| orders.send(order)));
         told
@@ -129,6 +155,15 @@ mod tests {
         let file = folder.path().join("file");
         let unmade = writer.replace(&file, || Err(io::ErrorKind::InvalidData.into()));
         assert_eq!(unmade.blocking_recv().unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let unmade = writer.replace_with(&file, |_| Err(io::ErrorKind::InvalidData.into()));
+        assert_eq!(unmade.blocking_recv().unwrap().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(!file.exists());
+        let written = writer.replace_with(&file, |out| {
+            out.write_all(b"one")?;
+            out.write_all(b"!")
+        });
+        written.blocking_recv().unwrap().unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"one!");
         writer.replace(&file, || Ok(b"one".to_vec())).blocking_recv().unwrap().unwrap();
         let below = writer.replace(&file.join("below"), || Ok(Vec::new()));
         assert!(below.blocking_recv().unwrap().is_err(), "its folder is a file");

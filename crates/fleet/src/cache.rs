@@ -1,4 +1,7 @@
 //! The copy of the registry in memory: what handshakes are served from, whether etcd answers or not.
+//!
+//! A fleet may have a million clients, so that each takes little: they stand side by side, their names are shared with whoever keeps
+//! them, too, and of an address only a bit is kept, beside that of its client (docs/FLEET.md, "How it grows").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,13 +9,17 @@ use std::sync::Arc;
 
 use etcd_client::KeyValue;
 use ipnet::{Ipv4Net, Ipv6Net};
+use ropewalk_dense::DenseMap;
 use ropewalk_settings::PublicKey;
 
+use crate::addresses::AddressSet;
+use crate::differences::Differences;
 use crate::last_known::LastKnown;
 use crate::layout::{
     ClientValue, DrainValue, FleetValue, InvitationValue, Layout, Place, ProxyValue, SessionValue,
     Unknown, VERSION, read,
 };
+use crate::mirror::Mirror;
 use crate::store::{Store, StoreError};
 
 /// Most clients that are kept.
@@ -35,6 +42,13 @@ pub struct Client {
     pub address_v6: Option<Ipv6Addr>,
     /// It gets no session.
     pub disabled: bool,
+}
+
+impl Client {
+    /// Its inner addresses.
+    pub(crate) fn addresses(&self) -> (Ipv4Addr, Option<Ipv6Addr>) {
+        (self.address_v4, self.address_v6)
+    }
 }
 
 /// Where a client has its session.
@@ -67,7 +81,7 @@ pub struct Cache {
     /// What the fleet has agreed on, with its revision.
     pub fleet: Option<(FleetValue, i64)>,
     /// The clients.
-    pub clients: BTreeMap<PublicKey, Client>,
+    pub clients: DenseMap<PublicKey, Client>,
     /// The invitations, by the hash of their tokens, those that are over included.
     pub invitations: BTreeMap<String, InvitationValue>,
     /// The proxies that run.
@@ -75,14 +89,14 @@ pub struct Cache {
     /// The proxies that are to drain.
     pub drains: BTreeMap<String, DrainValue>,
     /// The sessions.
-    pub sessions: BTreeMap<PublicKey, Session>,
+    pub sessions: DenseMap<PublicKey, Session>,
     /// The revision up to which this is so.
     pub revision: i64,
     /// The cluster that said so.
     pub cluster: u64,
     /// Keys below the prefix that are not ours, or damaged, and why.
     pub foreign: BTreeMap<String, String>,
-    taken: BTreeSet<IpAddr>,
+    taken: AddressSet,
     /// Below this offset of the pool no address is free.
     next_v4: u32,
     /// Ids of proxies, each kept once.
@@ -90,50 +104,52 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// All that the registry has, at one moment.
+    /// All that the registry has, at one moment. Clients that are called as in the copy of `mirror` share their names with it.
     ///
     /// # Errors
     /// It does not answer, or a value is too long.
-    pub async fn read(store: &Store) -> Result<Self, StoreError> {
-        let mut cache = Self::default();
-        let read = store.read_all(|kv| drop(cache.put(store.layout(), kv)));
-        let head = read.await?;
+    pub async fn read(store: &Store, mirror: &Mirror) -> Result<Self, StoreError> {
+        let (mut cache, layout) = (Self::default(), store.layout());
+        // That copy is held for each key by itself, so that others need not wait for all.
+        let reading = store.read_all(|kv| {
+            drop(cache.put_beside(layout, kv, Some(&mirror.lock().cache)));
+        });
+        let head = reading.await?;
         (cache.revision, cache.cluster) = (head.revision, head.cluster);
         Ok(cache)
     }
 
     /// Takes over one that was read afresh. Returns what differs from what was known.
-    pub fn replace(&mut self, fresh: Self) -> Vec<Change> {
+    pub fn replace(&mut self, fresh: Self) -> Differences {
         let before = std::mem::replace(self, fresh);
-        let mut changes = Vec::new();
-        for key in before.clients.keys().filter(|key| !self.clients.contains_key(key)) {
-            changes.push(Change::Gone(*key));
-        }
-        for (key, client) in &self.clients {
-            if before.clients.get(key) != Some(client) {
-                changes.push(Change::Came(*key, client.clone()));
-            }
-        }
-        let sessions: BTreeSet<_> = before.sessions.keys().chain(self.sessions.keys()).collect();
-        for key in sessions {
-            if before.sessions.get(key) != self.sessions.get(key) {
-                changes.push(Change::Session(*key));
-            }
-        }
-        if before.proxies != self.proxies || before.drains != self.drains {
-            changes.push(Change::Proxies);
-        }
-        changes
+        Differences::new(before, self)
+    }
+
+    /// Clients at so many places from one on, each as one that comes, and the place to go on from, if there are more.
+    #[must_use]
+    pub fn came(&self, from: usize, places: usize) -> (Vec<Change>, Option<usize>) {
+        let (part, next) = self.clients.part(from, places);
+        (part.map(|(key, client)| Change::Came(*key, client.clone())).collect(), next)
     }
 
     /// A key is so now.
     pub fn put(&mut self, layout: &Layout, kv: &KeyValue) -> Option<Change> {
+        self.put_beside(layout, kv, None)
+    }
+
+    /// The same, where there is another copy, with which names can be shared.
+    fn put_beside(
+        &mut self,
+        layout: &Layout,
+        kv: &KeyValue,
+        other: Option<&Self>,
+    ) -> Option<Change> {
         self.revision = self.revision.max(kv.mod_revision());
         let Some(place) = layout.place(kv.key()) else {
             self.note_foreign(kv.key(), "Ropewalk keeps nothing there");
             return None;
         };
-        match self.take(place, kv) {
+        match self.take(place, kv, other) {
             Ok(change) => {
                 if let Ok(key) = std::str::from_utf8(kv.key()) {
                     self.foreign.remove(key);
@@ -147,7 +163,12 @@ impl Cache {
         }
     }
 
-    fn take(&mut self, place: Place, kv: &KeyValue) -> Result<Option<Change>, String> {
+    fn take(
+        &mut self,
+        place: Place,
+        kv: &KeyValue,
+        other: Option<&Self>,
+    ) -> Result<Option<Change>, String> {
         let full = |len, most| match len < most {
             true => Ok(()),
             false => Err(format!("there are more than {most} of its kind")),
@@ -161,8 +182,10 @@ impl Cache {
             Place::Client(key) => {
                 full(self.clients.len(), MAX_CLIENTS)?;
                 let value: ClientValue = read(kv.value())?;
+                let known = self.clients.get(&key).or_else(|| other?.clients.get(&key));
+                let known = known.filter(|known| *known.name == *value.name);
                 let client = Client {
-                    name: value.name.into(),
+                    name: known.map_or_else(|| value.name.into(), |known| Arc::clone(&known.name)),
                     address_v4: value.address_v4,
                     address_v6: value.address_v6,
                     disabled: value.disabled,
@@ -242,6 +265,12 @@ impl Cache {
         self.drains.extend(drains.into_iter().map(|id| (id, drain())));
     }
 
+    /// How many IPv6 addresses are taken.
+    #[must_use]
+    pub fn addresses_v6(&self) -> usize {
+        self.taken.len_v6()
+    }
+
     /// What is worth being known after the proxy's next start, as it was then.
     #[must_use]
     pub fn last_known(&self, as_of: u64) -> LastKnown {
@@ -253,10 +282,41 @@ impl Cache {
     }
 
     fn insert(&mut self, key: PublicKey, client: Client) {
-        self.free(&key);
-        self.taken.insert(client.address_v4.into());
-        self.taken.extend(client.address_v6.map(IpAddr::V6));
+        let known = self.clients.get(&key).map(Client::addresses);
+        if known != Some(client.addresses()) {
+            self.free(&key);
+            self.take_addresses(client.addresses());
+        }
         self.clients.insert(key, client);
+    }
+
+    /// These addresses are somebody's.
+    fn take_addresses(&mut self, (v4, v6): (Ipv4Addr, Option<Ipv6Addr>)) {
+        self.taken.insert(v4.into());
+        if let Some(v6) = v6 {
+            self.taken.insert(v6.into());
+        }
+    }
+
+    /// These addresses are nobody's any more.
+    fn free_addresses(&mut self, (v4, v6): (Ipv4Addr, Option<Ipv6Addr>)) {
+        self.taken.remove(v4.into());
+        if let Some(v6) = v6 {
+            self.taken.remove(v6.into());
+        }
+        self.next_v4 = self.offset(v4, v6).min(self.next_v4);
+    }
+
+    /// The lowest offset in the pools that one of these addresses has, at which there may be a free address now.
+    fn offset(&self, v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> u32 {
+        let Some((fleet, _)) = &self.fleet else { return 0 };
+        let from_v4 = u32::from(v4).checked_sub(fleet.pool_v4.network().into());
+        let from_v6 = v6.zip(fleet.pool_v6).and_then(|(v6, pool)| {
+            let offset = u128::from(v6).checked_sub(pool.network().into())?;
+            // Beyond the IPv4 pool nobody looks.
+            u32::try_from(offset).ok()
+        });
+        from_v4.into_iter().chain(from_v6).min().unwrap_or(0)
     }
 
     /// The lowest free address, and the IPv6 address with the same offset where that is free; both count as taken from now on.
@@ -274,12 +334,12 @@ impl Cache {
             self.next_v4 += 1;
             let address = Ipv4Addr::from(u32::from(v4.network()).wrapping_add(offset));
             let with = v6.map(|v6| Ipv6Addr::from(u128::from(v6.network()) | u128::from(offset)));
-            let v6_is_taken = with.is_some_and(|with| self.taken.contains(&IpAddr::V6(with)));
+            let v6_is_taken = with.is_some_and(|with| self.taken.contains(IpAddr::V6(with)));
             let outside = v6.zip(with).is_some_and(|(v6, with)| !v6.contains(&with));
-            if outside || v6_is_taken || !self.taken.insert(address.into()) {
+            if outside || v6_is_taken || self.taken.contains(IpAddr::V4(address)) {
                 continue;
             }
-            self.taken.extend(with.map(IpAddr::V6));
+            self.take_addresses((address, with));
             return Some((address, with));
         }
         None
@@ -287,22 +347,16 @@ impl Cache {
 
     /// An address that was reserved is not used: it is free, or another proxy has given it.
     pub fn give_back(&mut self, v4: Ipv4Addr, v6: Option<Ipv6Addr>) {
-        let mut clients = self.clients.values();
-        if clients
-            .any(|client| client.address_v4 == v4 || (v6.is_some() && client.address_v6 == v6))
-        {
-            return;
+        let has_one =
+            |client: &Client| client.address_v4 == v4 || (v6.is_some() && client.address_v6 == v6);
+        if !self.clients.values().any(has_one) {
+            self.free_addresses((v4, v6));
         }
-        self.taken.remove(&IpAddr::V4(v4));
-        v6.map(|v6| self.taken.remove(&IpAddr::V6(v6)));
-        self.next_v4 = 0;
     }
 
     fn free(&mut self, key: &PublicKey) {
-        if let Some(client) = self.clients.get(key) {
-            self.taken.remove(&IpAddr::V4(client.address_v4));
-            client.address_v6.map(|v6| self.taken.remove(&IpAddr::V6(v6)));
-            self.next_v4 = 0;
+        if let Some(addresses) = self.clients.get(key).map(Client::addresses) {
+            self.free_addresses(addresses);
         }
     }
 
@@ -329,5 +383,101 @@ impl Cache {
                  prefix"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(last: u8, with_v6: Option<u16>) -> Client {
+        Client {
+            name: "laptop".into(),
+            address_v4: [10, 77, 0, last].into(),
+            address_v6: with_v6.map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last)),
+            disabled: false,
+        }
+    }
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey::from_bytes([number; 32])
+    }
+
+    fn fleet() -> FleetValue {
+        FleetValue {
+            version: VERSION,
+            name: "home".into(),
+            pool_v4: "10.77.0.0/29".parse().unwrap(),
+            pool_v6: Some("fd00::/64".parse().unwrap()),
+            unknown: Unknown::new(),
+        }
+    }
+
+    #[test]
+    fn a_client_takes_72_bytes_beside_its_name() {
+        assert!(size_of::<Option<(PublicKey, Client)>>() <= 72);
+    }
+
+    #[test]
+    fn the_lowest_free_address_is_given_whatever_went_and_came_before() {
+        let FleetValue { pool_v4, pool_v6, .. } = fleet();
+        for known in [None, Some((fleet(), 1))] {
+            let mut cache = Cache { fleet: known, ..Cache::default() };
+            let reserve = |cache: &mut Cache| {
+                let given = cache.reserve(pool_v4, pool_v6)?;
+                let Some(v6) = given.1 else { panic!("a pool has addresses: {given:?}") };
+                assert_eq!(u32::from(v6.segments()[7]), u32::from(given.0) & 0xffff);
+                Some(given.0.octets()[3])
+            };
+            // The address of the one is free for IPv4, and for IPv6 that of the other.
+            cache.insert(key(1), client(2, Some(5)));
+            cache.insert(key(2), client(4, None));
+            assert_eq!(reserve(&mut cache), Some(3));
+            assert_eq!(reserve(&mut cache), Some(6));
+            assert_eq!(reserve(&mut cache), None);
+            // The same again changes nothing.
+            cache.insert(key(2), Client { disabled: true, ..client(4, None) });
+            assert_eq!(reserve(&mut cache), None);
+            cache.free(&key(1));
+            cache.clients.remove(&key(1));
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(2), Some(5)));
+            cache.give_back([10, 77, 0, 3].into(), Some("fd00::3".parse().unwrap()));
+            cache.give_back([10, 77, 0, 4].into(), None);
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(3), None));
+            cache.insert(key(2), client(7, None));
+            assert_eq!((reserve(&mut cache), reserve(&mut cache)), (Some(4), None));
+        }
+    }
+
+    #[test]
+    fn what_differs_from_the_copy_before_is_told_in_parts_and_nothing_else() {
+        let session = |since_us| Session { proxy: "one".into(), since_us, first: 1 };
+        let (mut cache, mut fresh) = (Cache::default(), Cache::default());
+        for number in 0..200 {
+            cache.insert(key(number), client(number, None));
+            cache.sessions.insert(key(number), session(1));
+        }
+        for number in 50..250 {
+            let moved = if number == 99 { client(251, None) } else { client(number, None) };
+            fresh.insert(key(number), moved);
+            fresh.sessions.insert(key(number), session(1 + u64::from(number == 98)));
+        }
+        fresh.drains.insert(
+            "one".to_owned(),
+            DrainValue { version: VERSION, since: 1, unknown: Unknown::new() },
+        );
+        let mut differences = cache.replace(fresh);
+        let mut told = Vec::new();
+        while let Some(part) = differences.part(&cache) {
+            assert!(part.len() <= 256);
+            told.extend(part);
+        }
+        let count = |is: fn(&Change) -> bool| told.iter().filter(|change| is(change)).count();
+        assert_eq!(count(|change| matches!(change, Change::Gone(_))), 50);
+        assert_eq!(count(|change| matches!(change, Change::Came(..))), 51);
+        assert_eq!(count(|change| matches!(change, Change::Session(_))), 101);
+        assert_eq!(count(|change| matches!(change, Change::Proxies)), 1);
+        assert!(told.contains(&Change::Came(key(99), client(251, None))));
+        assert!(told.contains(&Change::Session(key(98))));
     }
 }

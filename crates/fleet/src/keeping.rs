@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn nothing() -> Content {
-        Box::new(|| Ok(Vec::new()))
+        Box::new(|_| Ok(()))
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use ropewalk_settings::PublicKey;
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
 use crate::cache::{Client, MAX_CLIENTS, MAX_OTHERS};
@@ -32,8 +33,9 @@ pub const MAX_AGE: Duration = Duration::from_secs(72 * 60 * 60);
 /// How far this host's clock may be behind the file: what NTP corrects after a start. Beyond that its age is not known.
 const MAX_AHEAD: Duration = Duration::from_secs(5 * 60);
 
-/// What makes the content of a file, on a thread that may take its time.
-pub type Content = Box<dyn FnOnce() -> io::Result<Vec<u8>> + Send>;
+/// What writes the content of a file, on a thread that may take its time: a million clients take 150 MB, which are never in memory as a
+/// whole.
+pub type Content = Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send>;
 
 /// The file of a proxy in which this is kept.
 pub trait KeptFile: fmt::Debug + Send + Sync {
@@ -112,7 +114,7 @@ pub enum NotUsed {
     ),
 }
 
-/// The file as it stands on disk.
+/// The file as it stands on disk, with its clients as they are kept here.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -124,14 +126,16 @@ struct Document {
     pool_v6: Option<Ipv6Net>,
     as_of: u64,
     drains: Vec<String>,
-    clients: Vec<Line>,
+    #[serde(serialize_with = "write_lines", deserialize_with = "read_lines")]
+    clients: Vec<(PublicKey, Client)>,
 }
 
+/// One client as it stands there.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct Line<T> {
     public_key: PublicKey,
-    name: String,
+    name: T,
     address_v4: Ipv4Addr,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address_v6: Option<Ipv6Addr>,
@@ -139,30 +143,68 @@ struct Line {
     disabled: bool,
 }
 
+fn write_lines<S: Serializer>(
+    clients: &[(PublicKey, Client)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(clients.iter().map(|(key, client)| Line {
+        public_key: *key,
+        name: &*client.name,
+        address_v4: client.address_v4,
+        address_v6: client.address_v6,
+        disabled: client.disabled,
+    }))
+}
+
+fn read_lines<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(PublicKey, Client)>, D::Error> {
+    struct Lines;
+
+    impl<'de> Visitor<'de> for Lines {
+        type Value = Vec<(PublicKey, Client)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of clients")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut lines: A) -> Result<Self::Value, A::Error> {
+            let mut clients = Vec::new();
+            while let Some(line) = lines.next_element::<Line<String>>()? {
+                let Line { public_key, name, address_v4, address_v6, disabled } = line;
+                let name = name.into();
+                clients.push((public_key, Client { name, address_v4, address_v6, disabled }));
+            }
+            Ok(clients)
+        }
+    }
+
+    deserializer.deserialize_seq(Lines)
+}
+
 impl LastKnown {
-    /// What is to stand in the file of a proxy with this prefix and these terms.
+    /// Writes what is to stand in the file of a proxy with this prefix and these terms.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
-    pub fn to_json(&self, prefix: &str, terms: &FleetValue) -> io::Result<Vec<u8>> {
-        let line = |(key, client): &(PublicKey, Client)| Line {
-            public_key: *key,
-            name: client.name.to_string(),
-            address_v4: client.address_v4,
-            address_v6: client.address_v6,
-            disabled: client.disabled,
-        };
+    /// It cannot be written.
+    pub fn write(
+        self,
+        out: &mut dyn io::Write,
+        prefix: &str,
+        terms: &FleetValue,
+    ) -> io::Result<()> {
+        let Self { as_of, drains, clients } = self;
         let document = Document {
             version: VERSION,
             fleet: terms.name.clone(),
             prefix: prefix.to_owned(),
             pool_v4: terms.pool_v4,
             pool_v6: terms.pool_v6,
-            as_of: self.as_of,
-            drains: self.drains.clone(),
-            clients: self.clients.iter().map(line).collect(),
+            as_of,
+            drains,
+            clients,
         };
-        Ok(serde_json::to_vec(&document)?)
+        Ok(serde_json::to_writer(out, &document)?)
     }
 
     /// Reads the file of a proxy with this prefix and these terms, at `now` (in seconds since 1970).
@@ -193,15 +235,8 @@ impl LastKnown {
         if age > MAX_AGE {
             return Err(NotUsed::Old(age));
         }
-        let client = |line: Line| {
-            let Line { public_key, name, address_v4, address_v6, disabled } = line;
-            (public_key, Client { name: name.into(), address_v4, address_v6, disabled })
-        };
-        Ok(Self {
-            as_of: document.as_of,
-            drains: document.drains,
-            clients: document.clients.into_iter().map(client).collect(),
-        })
+        let Document { as_of, drains, clients, .. } = document;
+        Ok(Self { as_of, drains, clients })
     }
 }
 
@@ -292,7 +327,9 @@ mod tests {
     }
 
     fn written() -> String {
-        String::from_utf8(known().to_json(PREFIX, &terms("home")).unwrap()).unwrap()
+        let mut json = Vec::new();
+        known().write(&mut json, PREFIX, &terms("home")).unwrap();
+        String::from_utf8(json).unwrap()
     }
 
     #[test]

@@ -58,8 +58,10 @@ pub enum Place {
 }
 
 impl Layout {
-    /// The folders that only say whose something is, in the order of their keys.
-    pub const INDEXES: [&str; 2] = ["addresses/", "names/"];
+    /// The folders with a key for each client, or more, in the order of their keys; and whether who reads all reads them: those of
+    /// addresses and names only say whose something is.
+    pub const OF_CLIENTS: [(&str, bool); 4] =
+        [("addresses/", false), ("clients/", true), ("names/", false), ("sessions/", true)];
 
     /// The keys below `prefix`, which ends in no slash.
     #[must_use]
@@ -77,6 +79,12 @@ impl Layout {
     #[must_use]
     pub fn fleet(&self) -> String {
         format!("{}fleet", self.prefix)
+    }
+
+    /// What the keys of all clients begin with.
+    #[must_use]
+    pub fn clients(&self) -> String {
+        format!("{}clients/", self.prefix)
     }
 
     /// The key of a client.

@@ -5,8 +5,11 @@
 //! | --- | --- |
 //! | [`layout`] | where things stand, and how they are written |
 //! | [`store`] | the way to etcd, and its errors in words |
+//! | `listing` | many keys are read in pages |
 //! | [`changes`] | what is changed: transactions |
 //! | [`cache`] | the copy in memory |
+//! | `addresses` | which inner addresses are taken, a bit for each |
+//! | [`differences`] | what differs between a copy and the next one |
 //! | [`mirror`] | keeps the copy true: list and watch |
 //! | [`last_known`] | what a proxy knew before it was started, from a file of its own |
 //! | `keeping` | when that file is written |
@@ -14,11 +17,14 @@
 //! | [`transfer`] | clients of files, brought in and taken out |
 //! | [`service`] | all of it on a thread, for a running proxy |
 
+mod addresses;
 pub mod cache;
 pub mod changes;
+pub mod differences;
 mod keeping;
 pub mod last_known;
 pub mod layout;
+mod listing;
 pub mod mirror;
 pub mod presence;
 pub mod service;

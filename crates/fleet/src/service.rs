@@ -4,6 +4,7 @@
 //! until etcd was read: what differs is done then.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::changes::{ChangeError, Changes, Claimed, Removed};
 use crate::keeping::Keeping;
 use crate::last_known::{KeptFile, LastKnown, NotUsed, hours};
 use crate::layout::{FleetValue, ProxyState};
-use crate::mirror::{Mirror, now, parts};
+use crate::mirror::{Mirror, now, part_size};
 use crate::presence::{Own, Presence, RENEWAL};
 use crate::store::{Access, Store};
 use crate::{FleetProxy, proxies};
@@ -107,7 +108,7 @@ impl Service {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(options: Options, news: mpsc::Sender<News>) -> std::io::Result<Self> {
+    pub fn start(options: Options, news: mpsc::Sender<News>) -> io::Result<Self> {
         let (orders, taken) = mpsc::channel(QUEUE);
         let mirror = Mirror::default();
         let of_thread = mirror.clone();
@@ -315,14 +316,7 @@ impl Serving {
                     // They were told, and what differs is told as it is seen.
                     return Ok(());
                 }
-                let known: Vec<_> = {
-                    let mirrored = self.changes.mirror.lock();
-                    let clients = mirrored.cache.clients.iter();
-                    clients.map(|(key, client)| Change::Came(*key, client.clone())).collect()
-                };
-                for part in parts(known) {
-                    self.tell(News::Changes(part)).await?;
-                }
+                self.tell_all().await?;
             }
             Err(error @ ChangeError::Fleet(_)) => {
                 let why = error.to_string();
@@ -345,25 +339,36 @@ impl Serving {
     /// etcd was not read in time: the clients that were known before are told, unless it was read meanwhile.
     async fn recall(&mut self, known: LastKnown) -> Result<(), Unheard> {
         let age = Duration::from_secs(now().saturating_sub(known.as_of));
-        let clients: Vec<_> = {
+        let clients = {
             let mut mirrored = self.changes.mirror.lock();
             if !self.refused.is_empty() || !mirrored.recall(known) {
                 return Ok(());
             }
-            let clients = mirrored.cache.clients.iter();
-            clients.map(|(key, client)| Change::Came(*key, client.clone())).collect()
+            mirrored.cache.clients.len()
         };
         tracing::warn!(
-            clients = clients.len(),
+            clients,
             "the fleet's registry was not read yet: until it is, clients are served from the copy on this proxy's disk, \
              which is {} old",
             hours(&age)
         );
         self.recalled = true;
-        for part in parts(clients) {
-            self.tell(News::Changes(part)).await?;
-        }
+        self.tell_all().await?;
         self.see_proxies().await
+    }
+
+    /// Tells of all clients that there are, a part after the other: what changes meanwhile is told as it is seen.
+    async fn tell_all(&self) -> Result<(), Unheard> {
+        let most = part_size(self.changes.mirror.lock().cache.clients.len());
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let (part, next) = self.changes.mirror.lock().cache.came(place, most);
+            if !part.is_empty() {
+                self.tell(News::Changes(part)).await?;
+            }
+            from = next;
+        }
+        Ok(())
     }
 
     /// Has what is known written for the next start, if it is time.
@@ -381,8 +386,8 @@ impl Serving {
         }
         let Some(known) = self.changes.mirror.lock().last_known() else { return };
         let Whose { prefix, terms } = Whose::of(&self.changes);
-        let content = Box::new(move || known.to_json(&prefix, &terms));
-        self.keeping.write(Instant::now(), content);
+        let content = move |out: &mut dyn io::Write| known.write(out, &prefix, &terms);
+        self.keeping.write(Instant::now(), Box::new(content));
     }
 
     fn take(&mut self, order: Order) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, Error, GetOptions, GetResponse, Identity, KeyValue,
-    TlsOptions, Txn,
+    TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use tokio::sync::Mutex;
 
@@ -24,14 +24,11 @@ const UNEXPLAINED: u32 = 8;
 /// After so long without a word a connection is asked whether it lives, and has as long to say so.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
-/// Keys of one page of a list.
-const PAGE: i64 = 1000;
-
 /// The oldest version of etcd that does what is needed: watches in fragments that are asked whether they go on.
 const OLDEST: (u32, u32) = (3, 4);
 
 /// Bytes of the longest answer that is taken: a page of values as long as ours may be.
-const MAX_ANSWER_BYTES: usize = 32 << 20;
+pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 /// Where the registry is, and how this program shows who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,7 +231,7 @@ impl Store {
     ///
     /// # Errors
     /// None does, or what one says.
-    async fn ask<T, F>(&self, question: impl Fn(Client) -> F) -> Result<T, StoreError>
+    pub(crate) async fn ask<T, F>(&self, question: impl Fn(Client) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -294,82 +291,11 @@ impl Store {
         self.head_of(&answer)
     }
 
-    fn head_of(&self, answer: &GetResponse) -> Result<Head, StoreError> {
+    pub(crate) fn head_of(&self, answer: &GetResponse) -> Result<Head, StoreError> {
         let head = answer
             .header()
             .map(|header| Head { revision: header.revision(), cluster: header.cluster_id() });
         head.ok_or_else(|| self.away("an answer without a header"))
-    }
-
-    /// All keys that begin so, at one moment.
-    ///
-    /// # Errors
-    /// As all questions; or a value is too long.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<KeyValue>, StoreError> {
-        let mut listed = Vec::new();
-        let range = (prefix.as_bytes().to_vec(), after(prefix));
-        self.pages(range, None, &mut |page| listed.extend(page)).await?;
-        Ok(listed)
-    }
-
-    /// Shows all keys below the prefix, at one moment, to `take`, but those of names and addresses: what they say stands with their
-    /// clients, too, and they would be two thirds of all. They come in pages, so that a large registry is never in memory as a whole.
-    ///
-    /// # Errors
-    /// As all questions; or a value is too long.
-    pub async fn read_all(&self, mut take: impl FnMut(&KeyValue)) -> Result<Head, StoreError> {
-        let prefix = self.layout.prefix();
-        let mut begin = prefix.as_bytes().to_vec();
-        let mut head = None;
-        let mut take = |page: Vec<KeyValue>| page.iter().for_each(&mut take);
-        for folder in Layout::INDEXES {
-            let folder = format!("{prefix}{folder}");
-            let range = (begin, folder.clone().into_bytes());
-            head = Some(self.pages(range, head, &mut take).await?);
-            begin = after(&folder);
-        }
-        self.pages((begin, after(prefix)), head, &mut take).await
-    }
-
-    /// Shows the keys from one on and before another, at one moment: at `head`, or now if none is said.
-    async fn pages(
-        &self,
-        (begin, end): (Vec<u8>, Vec<u8>),
-        mut head: Option<Head>,
-        take: &mut impl FnMut(Vec<KeyValue>),
-    ) -> Result<Head, StoreError> {
-        let (mut from, mut page) = (begin, PAGE);
-        loop {
-            let (begin, end) = (from.clone(), end.clone());
-            let revision = head.map_or(0, |head| head.revision);
-            let answer = self.ask(move |client| {
-                let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES);
-                let options = GetOptions::new()
-                    .with_range(end.clone())
-                    .with_limit(page)
-                    .with_revision(revision);
-                let begin = begin.clone();
-                async move { kv.get(begin, Some(options)).await }
-            });
-            let mut answer = match answer.await {
-                Err(StoreError::TooLong(_)) if page > 1 => {
-                    page = (page / 4).max(1);
-                    continue;
-                }
-                answer => answer?,
-            };
-            let known = match head {
-                Some(head) => head,
-                None => *head.insert(self.head_of(&answer)?),
-            };
-            let (more, keys) = (answer.more(), answer.take_kvs());
-            let next = keys.last().filter(|_| more).map(|last| [last.key(), &[0]].concat());
-            take(keys);
-            match next {
-                Some(next) => from = next,
-                None => return Ok(known),
-            }
-        }
     }
 
     /// Changes keys if all conditions hold. Returns whether they did. When the answer is lost on its way the question is put
@@ -386,15 +312,42 @@ impl Store {
     /// # Errors
     /// As all questions.
     pub async fn change_at(&self, change: &Txn) -> Result<Option<i64>, StoreError> {
-        let answer = self.ask(|client| {
-            let (mut kv, change) = (client.kv_client(), change.clone());
-            async move { kv.txn(change).await }
-        });
-        let answer = answer.await?;
+        let answer = self.transact(change).await?;
         match answer.header() {
             Some(header) => Ok(answer.succeeded().then(|| header.revision())),
             None => Err(self.away("an answer without a header")),
         }
+    }
+
+    /// Changes keys if all conditions hold. If they do not: what stands at the keys that the change asks for then.
+    ///
+    /// # Errors
+    /// As all questions; or a value is too long.
+    pub async fn change_or_get(&self, change: &Txn) -> Result<Option<Vec<KeyValue>>, StoreError> {
+        let answer = self.transact(change).await?;
+        Ok((!answer.succeeded()).then(|| found(&answer)))
+    }
+
+    /// What stands at these keys at one moment; of one at which nothing does there is nothing. At most as many as etcd does with one
+    /// transaction (`--max-txn-ops`, 128).
+    ///
+    /// # Errors
+    /// As all questions; or a value is too long.
+    pub async fn get_all(
+        &self,
+        keys: impl IntoIterator<Item = String>,
+    ) -> Result<Vec<KeyValue>, StoreError> {
+        let gets: Vec<_> = keys.into_iter().map(|key| TxnOp::get(key, None)).collect();
+        Ok(found(&self.transact(&Txn::new().and_then(gets)).await?))
+    }
+
+    async fn transact(&self, change: &Txn) -> Result<TxnResponse, StoreError> {
+        let answer = self.ask(|client| {
+            let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER_BYTES);
+            let change = change.clone();
+            async move { kv.txn(change).await }
+        });
+        answer.await
     }
 
     /// Looks whether the member that is asked now is new enough.
@@ -451,14 +404,14 @@ pub fn too_old(version: &str) -> Option<StoreError> {
     (known < OLDEST).then(|| StoreError::TooOld { version: version.to_owned() })
 }
 
-/// The first key that no longer begins so.
-fn after(prefix: &str) -> Vec<u8> {
-    let mut end = prefix.as_bytes().to_vec();
-    // A prefix ends in a slash.
-    if let Some(last) = end.last_mut() {
-        *last = last.saturating_add(1);
-    }
-    end
+/// What a transaction found at the keys that it asked for.
+fn found(answer: &TxnResponse) -> Vec<KeyValue> {
+    let answers = answer.op_responses().into_iter();
+    let gets = answers.filter_map(|answer| match answer {
+        TxnOpResponse::Get(got) => Some(got),
+        _ => None,
+    });
+    gets.flat_map(|mut got| got.take_kvs()).collect()
 }
 
 /// An error with all its causes.

@@ -1,17 +1,39 @@
 //! Clients of a proxy with files that are brought into the registry, and clients of the registry for such files.
+//!
+//! An import reads nothing of the registry beforehand, so that it costs what it brings in, however much is there: each transaction
+//! holds if nothing stands in its way, and else says what does.
+//!
+//! ```text
+//!   clients ──> as many as one transaction takes ──> 8 transactions at a time ──> in
+//!                                                       │ something stands there
+//!                                                       ├─ just so: it was brought in before
+//!                                                       ├─ another's: refused, with the reason
+//!                                                       └─ nothing: once more, without the others
+//! ```
+//!
+//! What was brought in stays, whatever becomes of the rest: the same import, done again, goes on from there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::pin::pin;
 
-use etcd_client::{Compare, Txn, TxnOp};
+use etcd_client::{Compare, KeyValue, Txn, TxnOp};
+use futures_util::stream::{self, StreamExt as _};
 use ropewalk_settings::PublicKey;
 
 use crate::changes::{ChangeError, Changes, absent, inner};
-use crate::layout::{ClientValue, Place, Unknown, VERSION, read};
+use crate::layout::{ClientValue, Owner, Place, Unknown, VERSION, read};
 
 /// Keys of clients that are brought in with one transaction: etcd takes 128 conditions and as many changes (`--max-txn-ops`), and
-/// one condition is the fleet's.
+/// one condition is the fleet's. They are 30 kB, of the 1.5 MB that it takes at once (`--max-request-bytes`).
 const BATCH_KEYS: usize = 127;
+
+/// Transactions that are under way at a time: what comes together etcd writes to its disks together.
+const UNDER_WAY: usize = 8;
+
+/// How often clients are tried of which somebody changed something meanwhile.
+const TRIES: u32 = 8;
 
 /// A client, as files have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,55 +61,65 @@ pub struct Imported {
     pub added: usize,
     /// They were in before, just so.
     pub known: usize,
-    /// They are not, and why.
+    /// They are not, and why; in the order of the list.
     pub refused: Vec<String>,
 }
 
-/// Who has what in the registry.
+/// A client with its place in the list.
+type Filed<'a> = (usize, &'a FiledClient);
+
+/// What became of some of them.
 #[derive(Default)]
-struct Taken {
-    clients: BTreeMap<PublicKey, (String, Vec<IpAddr>)>,
-    names: BTreeMap<String, PublicKey>,
-    addresses: BTreeMap<IpAddr, String>,
+struct Brought {
+    added: usize,
+    known: usize,
+    refused: Vec<(usize, String)>,
+}
+
+/// What stands at the keys of a client.
+enum Found {
+    /// The client itself.
+    Same,
+    /// Something else, which is told so.
+    Other(String),
+    /// This address is somebody else's.
+    Address(IpAddr, Option<PublicKey>),
 }
 
 impl Changes {
-    /// Brings clients in, and begins the fleet if nobody has. Nothing that is there changes, so it can be done again.
+    /// Brings clients in, and begins the fleet if nobody has. Nothing that is there changes, so it can be done again. `progress` is
+    /// told how many of the clients are settled.
     ///
     /// # Errors
     /// The fleet is another one, or the registry does not answer. What was brought in before stays.
-    pub async fn import(&self, clients: &[FiledClient]) -> Result<Imported, ChangeError> {
+    pub async fn import(
+        &self,
+        clients: &[FiledClient],
+        mut progress: impl FnMut(usize),
+    ) -> Result<Imported, ChangeError> {
         self.agree().await?;
-        let mut taken = Taken::default();
-        self.export().await?.into_iter().for_each(|client| taken.note(&client));
-        let (mut imported, mut fresh) = (Imported::default(), Vec::new());
-        for client in clients {
-            match self.judge_filed(&taken, client) {
-                Ok(true) => imported.known += 1,
-                Ok(false) => {
-                    taken.note(client);
-                    fresh.push(client);
-                }
-                Err(why) => imported.refused.push(format!("{}: {why}", client.name.escape_debug())),
+        let fleet = self.fleet().await?;
+        let (mut brought, mut seen) = (Brought::default(), Seen::default());
+        let (mut first, mut later) = (Vec::new(), Vec::new());
+        for filed @ (at, client) in clients.iter().enumerate() {
+            match self.outside(client) {
+                Some(why) => brought.refused.push((at, why)),
+                None if seen.note(client) => first.push(filed),
+                None => later.push(filed),
             }
         }
-        for batch in batches(&fresh) {
-            if self.bring(batch).await? {
-                imported.added += batch.len();
-                continue;
-            }
-            // Somebody changed something meanwhile: each by itself.
-            for client in batch {
-                match self.bring(std::slice::from_ref(client)).await? {
-                    true => imported.added += 1,
-                    false => imported.refused.push(format!(
-                        "{}: its key, name or address was given to somebody else in this moment",
-                        client.name.escape_debug()
-                    )),
-                }
-            }
+        let bringing = stream::iter(batches(&first)).map(|batch| self.bring(batch, &fleet));
+        let mut bringing = pin!(bringing.buffer_unordered(UNDER_WAY));
+        while let Some(some) = bringing.next().await {
+            brought.add(some?);
+            progress(brought.settled());
         }
-        Ok(imported)
+        // Whoever has something that another one of the list had before him is judged by what became of that one.
+        for filed in later {
+            brought.add(self.bring(&[filed], &fleet).await?);
+            progress(brought.settled());
+        }
+        Ok(brought.of(clients))
     }
 
     /// All clients of the registry. Values that are not Ropewalk's are passed over.
@@ -96,11 +128,11 @@ impl Changes {
     /// The registry does not answer.
     pub async fn export(&self) -> Result<Vec<FiledClient>, ChangeError> {
         let layout = self.store.layout();
-        let listed = self.store.list(&format!("{}clients/", layout.prefix())).await?;
-        let clients = listed.iter().filter_map(|kv| {
-            let Some(Place::Client(public_key)) = layout.place(kv.key()) else { return None };
-            let value: ClientValue = read(kv.value()).ok()?;
-            Some(FiledClient {
+        let mut clients = Vec::new();
+        let reading = self.store.read_clients(|kv| {
+            let Some(Place::Client(public_key)) = layout.place(kv.key()) else { return };
+            let Ok(value) = read::<ClientValue>(kv.value()) else { return };
+            clients.push(FiledClient {
                 name: value.name,
                 public_key,
                 address_v4: value.address_v4,
@@ -108,60 +140,61 @@ impl Changes {
                 since: value.since,
                 disabled: value.disabled,
                 formerly: value.formerly,
-            })
+            });
         });
-        Ok(clients.collect())
+        reading.await?;
+        Ok(clients)
     }
 
-    /// Whether a client is there just so, or why it cannot be brought in.
-    fn judge_filed(&self, taken: &Taken, client: &FiledClient) -> Result<bool, String> {
-        let own: Vec<IpAddr> = inner((client.address_v4, client.address_v6)).collect();
-        match taken.clients.get(&client.public_key) {
-            Some((name, addresses)) if *name == client.name && *addresses == own => {
-                return Ok(true);
-            }
-            Some((name, _)) => {
-                return Err(format!(
-                    "its key is in already, as `{}` or with other addresses",
-                    name.escape_debug()
-                ));
-            }
-            None => {}
-        }
-        if taken.names.contains_key(&client.name) {
-            return Err(
-                "another client of the fleet has this name: `ropewalk peer remove` one of the two"
-                    .to_owned(),
-            );
-        }
-        for address in own {
-            let is_in_pool = match address {
-                IpAddr::V4(v4) => self.terms.pool_v4.contains(&v4),
-                IpAddr::V6(v6) => self.terms.pool_v6.is_some_and(|pool| pool.contains(&v6)),
+    /// Why an address of a client cannot be one of this fleet.
+    fn outside(&self, client: &FiledClient) -> Option<String> {
+        let is_outside = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => !self.terms.pool_v4.contains(v4),
+            IpAddr::V6(v6) => self.terms.pool_v6.is_none_or(|pool| !pool.contains(v6)),
+        };
+        let address = inner((client.address_v4, client.address_v6)).find(is_outside)?;
+        Some(format!("its address {address} is outside the pool of the fleet"))
+    }
+
+    /// Brings in those of whom nothing is taken, and says of the others what is. They are at most as many as one transaction takes.
+    async fn bring(&self, clients: &[Filed<'_>], fleet: &Compare) -> Result<Brought, ChangeError> {
+        let (mut left, mut fleet) = (clients.to_vec(), fleet.clone());
+        let mut brought = Brought::default();
+        for _ in 0..TRIES {
+            let Some(there) = self.try_bring(&left, &fleet).await? else {
+                brought.added += left.len();
+                return Ok(brought);
             };
-            if !is_in_pool {
-                return Err(format!("its address {address} is outside the pool of the fleet"));
+            let before = left.len();
+            left = self.judge(left, &there, &mut brought).await?;
+            if left.is_empty() {
+                return Ok(brought);
             }
-            if let Some(other) = taken.addresses.get(&address) {
-                return Err(format!(
-                    "its address {address} is that of `{}`: invite it, and it gets another one",
-                    other.escape_debug()
-                ));
+            if left.len() == before {
+                // Nothing of theirs stands there: it is the fleet that is not as it was.
+                fleet = self.fleet().await?;
             }
         }
-        Ok(false)
+        Err(ChangeError::Busy)
     }
 
-    /// Brings all of these in, or none: `false`, if something of them is taken.
-    async fn bring(&self, clients: &[&FiledClient]) -> Result<bool, ChangeError> {
+    /// Brings all of these in (`None`), or none: then what stands at their keys is returned, by key.
+    async fn try_bring(
+        &self,
+        clients: &[Filed<'_>],
+        fleet: &Compare,
+    ) -> Result<Option<BTreeMap<String, Vec<u8>>>, ChangeError> {
         let layout = self.store.layout();
-        let mut conditions: Vec<Compare> = vec![self.fleet().await?];
-        let mut ops: Vec<TxnOp> = Vec::new();
-        for client in clients {
+        let mut conditions: Vec<Compare> = vec![fleet.clone()];
+        let (mut puts, mut gets): (Vec<TxnOp>, Vec<TxnOp>) = (Vec::new(), Vec::new());
+        for (_, client) in clients {
             let addresses = (client.address_v4, client.address_v6);
-            conditions.push(absent(&layout.client(&client.public_key)));
-            conditions.push(absent(&layout.name(&client.name)));
-            conditions.extend(inner(addresses).map(|address| absent(&layout.address(address))));
+            let own = [layout.client(&client.public_key), layout.name(&client.name)];
+            let all = own.into_iter().chain(inner(addresses).map(|at| layout.address(at)));
+            for key in all {
+                conditions.push(absent(&key));
+                gets.push(TxnOp::get(key, None));
+            }
             let value = ClientValue {
                 version: VERSION,
                 name: client.name.clone(),
@@ -173,19 +206,161 @@ impl Changes {
                 invitation: None,
                 unknown: Unknown::new(),
             };
-            ops.extend(self.owned(client.public_key, &value, addresses));
+            puts.extend(self.owned(client.public_key, &value, addresses));
         }
-        Ok(self.store.change(&Txn::new().when(conditions).and_then(ops)).await?)
+        let change = Txn::new().when(conditions).and_then(puts).or_else(gets);
+        let there = self.store.change_or_get(&change).await?;
+        let by_key = |kv: KeyValue| {
+            let key = String::from_utf8_lossy(kv.key()).into_owned();
+            (key, kv.value().to_vec())
+        };
+        Ok(there.map(|there| there.into_iter().map(by_key).collect()))
+    }
+
+    /// Settles clients in whose way something stands. Returns the others.
+    async fn judge<'a>(
+        &self,
+        clients: Vec<Filed<'a>>,
+        there: &BTreeMap<String, Vec<u8>>,
+        brought: &mut Brought,
+    ) -> Result<Vec<Filed<'a>>, ChangeError> {
+        let found: Vec<_> = clients.iter().map(|(_, client)| self.find(client, there)).collect();
+        let owners = found.iter().flatten().filter_map(|found| match found {
+            Found::Address(_, owner) => *owner,
+            Found::Same | Found::Other(_) => None,
+        });
+        let names = self.names(owners.collect()).await?;
+        let mut left = Vec::new();
+        for (filed, found) in clients.into_iter().zip(found) {
+            let why = match found {
+                None => {
+                    left.push(filed);
+                    continue;
+                }
+                Some(Found::Same) => {
+                    brought.known += 1;
+                    continue;
+                }
+                Some(Found::Other(why)) => why,
+                Some(Found::Address(address, owner)) => {
+                    let name = owner.and_then(|owner| names.get(&owner));
+                    let whose = match name {
+                        Some(name) => format!("`{}`", name.escape_debug()),
+                        None => "another client".to_owned(),
+                    };
+                    format!(
+                        "its address {address} is that of {whose}: invite it, and it gets another \
+                         one"
+                    )
+                }
+            };
+            brought.refused.push((filed.0, why));
+        }
+        Ok(left)
+    }
+
+    /// What stands at the keys of a client, if anything does.
+    fn find(&self, client: &FiledClient, there: &BTreeMap<String, Vec<u8>>) -> Option<Found> {
+        let layout = self.store.layout();
+        let own = layout.client(&client.public_key);
+        if let Some(value) = there.get(&own) {
+            let addresses = (client.address_v4, client.address_v6);
+            return Some(match read::<ClientValue>(value) {
+                Ok(ClientValue { name, address_v4, address_v6, .. })
+                    if name == client.name && (address_v4, address_v6) == addresses =>
+                {
+                    Found::Same
+                }
+                Ok(ClientValue { name, .. }) => Found::Other(format!(
+                    "its key is in already, as `{}` or with other addresses",
+                    name.escape_debug()
+                )),
+                Err(why) => Found::Other(format!(
+                    "the value at {own} is not Ropewalk's, or damaged: {why}. Delete the key \
+                     (`etcdctl del {own}`)"
+                )),
+            });
+        }
+        if there.contains_key(&layout.name(&client.name)) {
+            return Some(Found::Other(
+                "another client of the fleet has this name: `ropewalk peer remove` one of the two"
+                    .to_owned(),
+            ));
+        }
+        inner((client.address_v4, client.address_v6)).find_map(|address| {
+            let value = there.get(&layout.address(address))?;
+            let owner = read::<Owner>(value).ok().map(|owner| owner.public_key);
+            Some(Found::Address(address, owner))
+        })
+    }
+
+    /// How these clients are called, at most as many as one transaction asks for.
+    async fn names(
+        &self,
+        clients: BTreeSet<PublicKey>,
+    ) -> Result<BTreeMap<PublicKey, String>, ChangeError> {
+        if clients.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let layout = self.store.layout();
+        let found = self.store.get_all(clients.iter().map(|key| layout.client(key))).await?;
+        let named = found.iter().filter_map(|kv| match layout.place(kv.key()) {
+            Some(Place::Client(key)) => Some((key, read::<ClientValue>(kv.value()).ok()?.name)),
+            _ => None,
+        });
+        Ok(named.collect())
     }
 }
 
+impl Brought {
+    fn add(&mut self, more: Self) {
+        self.added += more.added;
+        self.known += more.known;
+        self.refused.extend(more.refused);
+    }
+
+    /// How many clients are settled.
+    fn settled(&self) -> usize {
+        self.added + self.known + self.refused.len()
+    }
+
+    /// The same for who brought these clients in.
+    fn of(mut self, clients: &[FiledClient]) -> Imported {
+        self.refused.sort_unstable();
+        let told = |(at, why): (usize, String)| {
+            let name = clients.get(at).map_or("", |client| client.name.as_str());
+            format!("{}: {why}", name.escape_debug())
+        };
+        let refused = self.refused.into_iter().map(told).collect();
+        Imported { added: self.added, known: self.known, refused }
+    }
+}
+
+/// Keys, names and addresses of the list so far, as hashes: two that are equal by chance make one client wait for the others, no more.
+#[derive(Default)]
+struct Seen(BTreeSet<u64>);
+
+impl Seen {
+    /// Notes those of a client. Returns whether nobody had one of them before.
+    fn note(&mut self, client: &FiledClient) -> bool {
+        let own = [hash(&(0_u8, client.public_key)), hash(&(1_u8, &client.name))];
+        let addresses = inner((client.address_v4, client.address_v6));
+        let all = own.into_iter().chain(addresses.map(|address| hash(&(2_u8, address))));
+        all.fold(true, |is_new, hash| self.0.insert(hash) && is_new)
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Clients in their order, as many at a time as one transaction takes.
-fn batches<'a, 'b>(
-    mut clients: &'b [&'a FiledClient],
-) -> impl Iterator<Item = &'b [&'a FiledClient]> {
+fn batches<'a, 'b>(mut clients: &'b [Filed<'a>]) -> impl Iterator<Item = &'b [Filed<'a>]> {
     std::iter::from_fn(move || {
         let mut keys = 0;
-        let fits = |client: &&&FiledClient| {
+        let fits = |(_, client): &&Filed<'a>| {
             // Its own, its name, and its addresses.
             keys += 2 + inner((client.address_v4, client.address_v6)).count();
             keys <= BATCH_KEYS
@@ -197,33 +372,27 @@ fn batches<'a, 'b>(
     })
 }
 
-impl Taken {
-    fn note(&mut self, client: &FiledClient) {
-        let addresses: Vec<IpAddr> = inner((client.address_v4, client.address_v6)).collect();
-        for address in &addresses {
-            self.addresses.insert(*address, client.name.clone());
-        }
-        self.names.insert(client.name.clone(), client.public_key);
-        self.clients.insert(client.public_key, (client.name.clone(), addresses));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_batch_has_as_many_clients_as_their_keys_allow() {
-        let client = |with_v6: bool| FiledClient {
-            name: "laptop".to_owned(),
-            public_key: PublicKey::from_bytes([1; 32]),
-            address_v4: [10, 77, 0, 2].into(),
-            address_v6: with_v6.then(|| "fd00::2".parse().unwrap()),
+    fn client(number: u32, with_v6: bool) -> FiledClient {
+        let mut key = [1; 32];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        FiledClient {
+            name: format!("laptop {number}"),
+            public_key: PublicKey::from_bytes(key),
+            address_v4: Ipv4Addr::from(0x0a4d_0002 + number),
+            address_v6: with_v6.then(|| Ipv6Addr::from((0xfd00_u128 << 112) + u128::from(number))),
             since: 1,
             disabled: false,
             formerly: None,
-        };
-        let (v4, both) = (client(false), client(true));
+        }
+    }
+
+    #[test]
+    fn a_batch_has_as_many_clients_as_their_keys_allow() {
+        let (v4, both) = (client(1, false), client(2, true));
         for (all, expected) in [
             (vec![&v4; 100], vec![42, 42, 16]),
             (vec![&both; 100], vec![31, 31, 31, 7]),
@@ -231,8 +400,39 @@ mod tests {
             (vec![&both], vec![1]),
             (vec![], vec![]),
         ] {
-            let sizes: Vec<_> = batches(&all).map(<[_]>::len).collect();
+            let filed: Vec<_> = all.into_iter().enumerate().collect();
+            let sizes: Vec<_> = batches(&filed).map(<[_]>::len).collect();
             assert_eq!(sizes, expected);
         }
+    }
+
+    #[test]
+    fn who_has_a_key_a_name_or_an_address_of_one_before_him_is_found() {
+        let mut seen = Seen::default();
+        assert!((0..10_000).all(|number| seen.note(&client(number, true))));
+        let fresh = |number| client(20_000 + number, true);
+        let table = [
+            FiledClient { public_key: client(7, true).public_key, ..fresh(1) },
+            FiledClient { name: "laptop 7".to_owned(), ..fresh(2) },
+            FiledClient { address_v4: client(7, true).address_v4, ..fresh(3) },
+            FiledClient { address_v6: client(7, true).address_v6, ..fresh(4) },
+        ];
+        for other in &table {
+            assert!(!seen.note(other), "{other:?}");
+        }
+        assert!(!seen.note(&fresh(1)), "what it has otherwise counts, too");
+        assert!(seen.note(&fresh(5)) && seen.note(&client(30_000, false)));
+    }
+
+    #[test]
+    fn who_was_refused_is_told_in_the_order_of_the_list() {
+        let clients = [client(0, false), client(1, false), client(2, false)];
+        let mut brought = Brought { added: 1, ..Brought::default() };
+        brought.add(Brought { refused: vec![(2, "late".to_owned())], ..Brought::default() });
+        brought.add(Brought { refused: vec![(0, "early".to_owned())], ..Brought::default() });
+        assert_eq!(brought.settled(), 3);
+        let Imported { added, known, refused } = brought.of(&clients);
+        assert_eq!((added, known), (1, 0));
+        assert_eq!(refused, ["laptop 0: early", "laptop 2: late"]);
     }
 }

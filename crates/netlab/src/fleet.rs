@@ -14,17 +14,17 @@
 //! session where, and not how fast. Those of the proxies may be far away.
 
 mod clients;
+pub mod crowd;
 mod members;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_settings::PublicKey;
-use serde_json::{Value, json};
+use serde_json::Value;
 use toml::Table;
 
 use crate::address::SERVER_V4;
@@ -43,9 +43,6 @@ use crate::topology::{Ipv6, Topology, TopologyConfig};
 
 /// Members of the etcd: one may be lost.
 pub const MEMBERS: usize = 3;
-
-/// Clients of files get inner addresses from the one behind this on, of the usual pool: 10.77.0.255.
-const FIRST_INNER: u32 = 0x0a4d_00ff;
 
 /// How long a daemon or an election may take; generous for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -284,36 +281,6 @@ impl Fleet {
         self.prefixes.insert(at, prefix.to_owned());
     }
 
-    /// Files of a proxy on which these clients, by their numbers from 1 on, joined before it had a registry.
-    ///
-    /// # Errors
-    /// When they cannot be written.
-    pub fn file_clients(&self, at: usize, clients: RangeInclusive<u32>) -> Result<(), LabError> {
-        let key = |number: u32| {
-            let mut bytes = [1; 32];
-            bytes[..4].copy_from_slice(&number.to_be_bytes());
-            PublicKey::from_bytes(bytes)
-        };
-        let peers: Vec<Value> = clients
-            .clone()
-            .map(|n| json!({ "name": format!("client-{n}"), "public_key": key(n), "since": 1 }))
-            .collect();
-        let leases: Vec<Value> = clients
-            .map(|n| json!({ "public_key": key(n), "address_v4": Ipv4Addr::from(FIRST_INNER + n) }))
-            .collect();
-        let folder = self.folder.path().join(format!("{}.state", self.proxies[at].name));
-        let files = [
-            ("peers.json", json!({ "version": 1, "peers": peers, "invitations": [], "over": [] })),
-            ("leases.json", json!({ "version": 1, "leases": leases })),
-        ];
-        for (name, content) in files {
-            let file = folder.join(name);
-            let written = std::fs::write(&file, content.to_string());
-            written.map_err(LabError::io(format!("writing {}", file.display())))?;
-        }
-        Ok(())
-    }
-
     /// What `ropewalk status --json` says of a proxy.
     ///
     /// # Errors
@@ -453,6 +420,11 @@ impl Fleet {
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// The folder in which a proxy keeps its state.
+    fn state_of(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("{}.state", self.proxies[at].name))
     }
 
     fn socket(&self, name: &str) -> String {

@@ -182,6 +182,8 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Memory, in KiB.
     pub resident_kib: u64,
+    /// The most memory that it ever had, in KiB.
+    pub peak_kib: u64,
 }
 
 impl Usage {
@@ -203,9 +205,16 @@ impl Usage {
             .filter_map(|field| field.parse::<f64>().ok())
             .sum();
         let status = read("status");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        Self { cpu_seconds: ticks / TICKS_PER_SECOND, resident_kib: resident.unwrap_or_default() }
+        let kib = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field));
+            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            kib.unwrap_or_default()
+        };
+        Self {
+            cpu_seconds: ticks / TICKS_PER_SECOND,
+            resident_kib: kib("VmRSS:"),
+            peak_kib: kib("VmHWM:"),
+        }
     }
 }
 

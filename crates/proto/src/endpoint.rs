@@ -2,7 +2,7 @@
 //! is given its turn.
 //!
 //! A datagram costs the same whatever the number of sessions: its index names the session (`sessions`), a
-//! packet's destination names the peer (`peers`), both by a `table`; timers stand in one ordered set, and only
+//! packet's destination names the peer (`peers`), both by one search; timers stand in one ordered set, and only
 //! sessions that were touched are asked what they have to send. What a stranger may cause is told in
 //! `admission`, what follows from it in `first`.
 //!
@@ -22,6 +22,7 @@ mod invitation_authority;
 mod invited;
 mod life;
 mod load;
+mod peer;
 mod peers;
 mod sessions;
 mod share;
@@ -39,6 +40,7 @@ use rand::rngs::StdRng;
 
 use admission::Admission;
 use invitation_authority::Waiting;
+use peer::Peer;
 use peers::PeerTable;
 use sessions::{Phase, Sessions};
 use share::Outgoing;
@@ -227,7 +229,7 @@ impl Endpoint {
         for index in self.sessions.indices() {
             self.reschedule(now, index, scheduling);
         }
-        self.peers.iter_mut().for_each(|peer| peer.scheduling = None);
+        self.peers.iter_mut().for_each(Peer::schedule_alike);
         self.tunnel.scheduling = scheduling.clone();
     }
 
@@ -239,9 +241,8 @@ impl Endpoint {
         scheduling: &Scheduling,
     ) -> bool {
         let Some(peer) = self.peers.get_mut(&key) else { return false };
-        peer.scheduling = Some(Box::new(scheduling.clone()));
-        let sessions: Vec<_> = peer.pending.iter().copied().chain(peer.session).collect();
-        for index in sessions {
+        peer.set_scheduling(scheduling.clone());
+        for index in peer.indices() {
             self.reschedule(now, index, scheduling);
         }
         true
@@ -268,7 +269,7 @@ impl Endpoint {
     /// The flows that are sent to a client, at most so many; see [`Tunnel::flows`](crate::tunnel::Tunnel::flows).
     #[must_use]
     pub fn flows(&mut self, now: Instant, key: &PublicKey, most: usize) -> Option<Flows> {
-        let session = self.peers.get(key)?.session?;
+        let session = self.peers.get(key)?.session()?;
         Some(self.sessions.find(session)?.session.tunnel.flows(now, most))
     }
 

@@ -1,16 +1,24 @@
 //! Memory: none is asked for once a tunnel is in its stride, and a session that rests keeps little.
 
+use std::net::Ipv4Addr;
+
 use allocation_counter::measure;
+use ipnet::Ipv4Net;
 use ropewalk_netlab::direct::{Direct, inner};
 use ropewalk_netlab::inner::Inner;
 use ropewalk_netlab::lab::Towards;
 use ropewalk_proto::config::TunnelConfig;
-use ropewalk_proto::time::Duration;
+use ropewalk_proto::endpoint::PeerConfig;
+use ropewalk_proto::time::{Duration, Instant};
+use ropewalk_proto::tunnel::InnerFilter;
+use ropewalk_settings::{PresharedKey, PublicKey};
 
 /// Packets of a batch, each way.
 const BATCH: u64 = 32;
 /// What an idle session may keep at the proxy.
 const IDLE_SESSION: i64 = 64 << 10;
+/// What the proxy may keep of a client that was never here, its name of 10 to 11 bytes included.
+const UNSEEN_CLIENT: i64 = 180;
 
 /// One batch each way, and the reports on it.
 fn batch(ends: &mut Direct, up: &[u8], down: &[u8]) {
@@ -80,4 +88,36 @@ fn an_idle_session_keeps_little_memory_at_the_proxy_whatever_it_carried_before()
     let kept = (freed(ends) - freed(empty)) / i64::from(CLIENTS);
     println!("{kept} bytes for each idle session");
     assert!(kept <= IDLE_SESSION, "{kept} bytes for each idle session");
+}
+
+#[test]
+fn a_client_that_was_never_here_takes_little_memory_at_the_proxy() {
+    // As many as fit into tables of a power of two: with others up to twice as much of those is unused.
+    const CLIENTS: u32 = 14_000;
+    let client = |number: u32| {
+        let mut key = [1; 32];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        let inner = Ipv4Addr::from(0x0a40_0002 + number);
+        let peer = PeerConfig {
+            name: format!("client{number}").into(),
+            psk: PresharedKey::NONE,
+            inner_v4: Ipv4Net::new(inner, 10).ok(),
+            inner_v6: None,
+            filter: InnerFilter {
+                sources: [inner.into()].into_iter().collect(),
+                ..InnerFilter::default()
+            },
+            enabled: true,
+        };
+        (PublicKey::from_bytes(key), peer)
+    };
+    let mut ends = Direct::new(&TunnelConfig::default(), 1, 1).unwrap();
+    let kept = measure(|| {
+        for (key, peer) in (0..CLIENTS).map(client) {
+            ends.proxy.set_peer(Instant::ZERO, key, peer).unwrap();
+        }
+    });
+    let each = kept.bytes_current / i64::from(CLIENTS);
+    println!("{each} bytes for each client that was never here");
+    assert!(each <= UNSEEN_CLIENT, "{each} bytes for each client that was never here");
 }

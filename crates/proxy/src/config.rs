@@ -210,7 +210,7 @@ pub struct PeerConfig {
     pub public_key: PublicKey,
     /// The secret shared besides the keys. Few have one: it is kept apart.
     pub preshared_key: Option<Box<PresharedKey>>,
-    /// Its inner address, where the file fixes it; else it is leased from the pool.
+    /// Its inner address, where the file fixes it, or a registry that several proxies share; else it is leased from the pool.
     pub address_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub address_v6: Option<Ipv6Addr>,
@@ -257,8 +257,8 @@ impl ConfigFile for Config {
 impl Config {
     /// Where a client is known from.
     #[must_use]
-    pub fn origin(&self, peer: &PeerConfig) -> PeerOrigin {
-        match self.peers.iter().any(|of_file| of_file.public_key == peer.public_key) {
+    pub fn origin(&self, key: &PublicKey) -> PeerOrigin {
+        match self.peers.iter().any(|of_file| of_file.public_key == *key) {
             true => PeerOrigin::Config,
             false => PeerOrigin::Invitation,
         }

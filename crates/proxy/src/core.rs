@@ -13,7 +13,7 @@ use ropewalk_proto::tunnel::InnerFilter;
 use ropewalk_proto::wire::hello::parameters::NameServers;
 use ropewalk_settings::{Direction, PresharedKey};
 
-use crate::config::{Config, PeerConfig};
+use crate::config::Config;
 use crate::leases::Lease;
 use crate::pool::Pools;
 
@@ -60,9 +60,16 @@ impl Inside {
     }
 }
 
-/// What the endpoint is told of one peer. Without addresses (no lease) it refuses the peer.
+/// What the endpoint is told of one peer: its name, the secret that it shares, and whether it gets a session; its addresses, and the
+/// network behind it. Without addresses (no lease) the peer is refused.
 #[must_use]
-pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Inside) -> CorePeer {
+pub fn peer(
+    (name, preshared_key, enabled): (&Arc<str>, Option<&PresharedKey>, bool),
+    lease: Option<Lease>,
+    behind: Option<Ipv6Net>,
+    pools: &Pools,
+    inside: &Inside,
+) -> CorePeer {
     let inner_v4 = lease.and_then(|lease| Ipv4Net::new(lease.v4, pools.v4().prefix_len()).ok());
     let inner_v6 = lease
         .and_then(|lease| lease.v6.zip(pools.v6()))
@@ -70,17 +77,17 @@ pub fn peer(peer: &PeerConfig, lease: Option<Lease>, pools: &Pools, inside: &Ins
     let sources =
         [inner_v4.map(|net| IpAddr::V4(net.addr())), inner_v6.map(|net| IpAddr::V6(net.addr()))];
     CorePeer {
-        name: Arc::clone(&peer.name),
-        psk: peer.preshared_key.as_deref().cloned().unwrap_or(PresharedKey::NONE),
+        name: Arc::clone(name),
+        psk: preshared_key.cloned().unwrap_or(PresharedKey::NONE),
         inner_v4,
         inner_v6,
         filter: InnerFilter {
             sources: sources.into_iter().flatten().collect(),
-            network: peer.prefix_v6.filter(|_| inner_v6.is_some()),
+            network: behind.filter(|_| inner_v6.is_some()),
             refused: Arc::clone(&inside.refused),
             allowed: Arc::clone(&inside.allowed),
         },
-        enabled: !peer.disabled,
+        enabled,
     }
 }
 
@@ -123,27 +130,34 @@ mod tests {
         );
         let (v4, v6) = ("10.9.0.2".parse().unwrap(), "fd00:9::2".parse().unwrap());
         let lease = Lease { v4, v6: Some(v6) };
-        let inside = |together| Inside::new(&file.pools, together);
-        let alone = peer(&file.peers[0], Some(lease), &file.pools, &inside(false));
+        let told = |enabled, lease, together| {
+            let inside = Inside::new(&file.pools, together);
+            let who = (&file.peers[0].name, file.peers[0].preshared_key.as_deref(), enabled);
+            peer(who, lease, None, &file.pools, &inside)
+        };
+        let alone = told(true, Some(lease), false);
+        assert_eq!((&*alone.name, &alone.psk), ("lisa", &PresharedKey::NONE));
         assert_eq!(alone.inner_v4, Some("10.9.0.2/24".parse().unwrap()));
         assert_eq!(alone.inner_v6, Some("fd00:9::2/64".parse().unwrap()));
         assert_eq!(alone.filter.sources[..], [IpAddr::V4(v4), IpAddr::V6(v6)]);
         assert_eq!(alone.filter.refused[..], prefixes(&file.pools)[..]);
         assert_eq!(alone.filter.allowed[..], gateways(&file.pools)[..]);
-        let together = peer(&file.peers[0], Some(lease), &file.pools, &inside(true));
+        let together = told(true, Some(lease), true);
         assert!(together.filter.refused.is_empty());
         let lease_v4 = Lease { v4, v6: None };
-        let without_v6 = peer(&file.peers[0], Some(lease_v4), &file.pools, &inside(false));
+        let without_v6 = told(true, Some(lease_v4), false);
         assert_eq!(without_v6.inner_v6, None);
         assert_eq!(without_v6.filter.sources[..], [IpAddr::V4(v4)]);
         let network = Some("2001:db8:7::/56".parse().unwrap());
-        let routed = PeerConfig { prefix_v6: network, ..file.peers[0].clone() };
-        let of = |lease| peer(&routed, Some(lease), &file.pools, &inside(false)).filter.network;
-        assert_eq!((of(lease), of(lease_v4)), (network, None));
-        let disabled = PeerConfig { disabled: true, ..file.peers[0].clone() };
-        let disabled = peer(&disabled, Some(lease), &file.pools, &inside(false));
+        let behind = |lease| {
+            let who = (&file.peers[0].name, None, true);
+            let inside = Inside::new(&file.pools, false);
+            peer(who, Some(lease), network, &file.pools, &inside).filter.network
+        };
+        assert_eq!((behind(lease), behind(lease_v4)), (network, None));
+        let disabled = told(false, Some(lease), false);
         assert!(alone.enabled && !disabled.enabled);
-        let refused = peer(&file.peers[0], None, &file.pools, &inside(false));
+        let refused = told(true, None, false);
         assert_eq!((refused.inner_v4, refused.inner_v6), (None, None));
     }
 }

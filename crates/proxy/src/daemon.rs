@@ -148,8 +148,8 @@ impl<H: Host> Daemon<H> {
         daemon.set_peers(now);
         daemon.follow_clients();
         for peer in daemon.peers.iter() {
-            if let Some(why) = daemon.registry.leases().refusal(&peer.config.public_key) {
-                tracing::warn!(peer = &*peer.config.name, "refused: {why}");
+            if let Some(why) = daemon.registry.leases().refusal(&peer.public_key) {
+                tracing::warn!(peer = &*peer.name, "refused: {why}");
             }
         }
         daemon
@@ -167,7 +167,7 @@ impl<H: Host> Daemon<H> {
 
     /// Tells every peer's home of it. One whose addresses changed is asked to connect again.
     fn set_peers(&mut self, now: Instant) {
-        let keys: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
+        let keys: Vec<_> = self.peers.iter().map(|peer| peer.public_key).collect();
         self.tell_homes(now, &keys);
     }
 
@@ -175,7 +175,7 @@ impl<H: Host> Daemon<H> {
     fn tell_homes(&mut self, now: Instant, keys: &[PublicKey]) {
         let mut by_home: BTreeMap<u16, Vec<(PublicKey, CorePeer)>> = BTreeMap::new();
         for peer in keys.iter().filter_map(|key| self.peers.get(key)) {
-            let key = peer.config.public_key;
+            let key = peer.public_key;
             let of_home = by_home.entry(self.group.home(&key)).or_default();
             of_home.push((key, peer.for_core(&self.config, &self.inside)));
         }
@@ -185,7 +185,6 @@ impl<H: Host> Daemon<H> {
                 home => self.group.order(home, Order::SetPeers(peers)),
             }
         }
-        self.group.note_homes();
     }
 
     /// The clients, or their addresses, may be others: so may the places that ports lead to.
@@ -197,7 +196,6 @@ impl<H: Host> Daemon<H> {
 
     /// Ends the session of a client that is none any more, and does what follows while it is still in the book.
     fn end_peer(&mut self, now: Instant, key: PublicKey) {
-        self.group.note_homes();
         match self.group.home(&key) {
             0 => {
                 self.worker.endpoint.remove_peer(now, key);
@@ -224,7 +222,7 @@ impl<H: Host> Daemon<H> {
     fn handle_event(&mut self, now: Instant, event: &EndpointEvent) {
         let EndpointEvent { peer: key, event } = event;
         let Some((peer, change)) = self.peers.note(now, key, event) else { return };
-        log(&peer.config.name, event);
+        log(&peer.name, event);
         match event {
             Event::SessionEstablished(_) => self.registry.note_session(*key, true),
             // The newer session was told of before.
@@ -320,6 +318,9 @@ impl<H: Host> Daemon<H> {
     }
 
     fn forward_status(&self, host: &HostFacts) -> Vec<ForwardStatus> {
+        if self.config.forwards.is_empty() {
+            return Vec::new();
+        }
         let proxy_of = |client: &PublicKey| self.registry.proxy_of(client);
         self.forwards.report(&self.peers, &self.registry.invitations(), &proxy_of, host)
     }
@@ -342,8 +343,8 @@ impl<H: Host> Daemon<H> {
             Some(name) => {
                 let scheduler = scheduling.scheduler;
                 let peer = self.peers.named(name)?;
-                let key = peer.config.public_key;
-                peer.scheduling = Some(Box::new(scheduling.clone()));
+                let key = peer.public_key;
+                peer.set_scheduling(scheduling.clone());
                 match self.group.home(&key) {
                     0 => self.worker.schedule(now, Some(key), &scheduling),
                     home => {
@@ -372,7 +373,7 @@ impl<H: Host> Daemon<H> {
             Some(name) => &*self.peers.named(name)?,
             None => self.peers.only()?,
         };
-        Ok(peer.config.public_key)
+        Ok(peer.public_key)
     }
 
     fn flows(&mut self, peer: Option<&str>, flows: Option<&Flows>) -> Result<Response, ApiError> {
@@ -382,7 +383,7 @@ impl<H: Host> Daemon<H> {
         };
         let scheduler = status::scheduling(&self.config, peer).scheduler;
         let known = |_, name: &str| (name.to_owned(), None);
-        let name = peer.config.name.to_string();
+        let name = peer.name.to_string();
         let report = scheduling_status::flows(name, scheduler, flows, known);
         Ok(Response::Flows(Box::new(report)))
     }
@@ -415,9 +416,9 @@ impl<H: Host> Daemon<H> {
             sockets: &self.sockets,
             tls: self.tls.as_ref(),
             peers: &self.peers,
-            leases: self.registry.leases(),
+            leased: self.registry.leased(),
             forwards: self.forward_status(&host),
-            registry: self.registry.status(),
+            registry: self.registry.status(self.peers.len()),
             stats: &report.stats,
             host: &host,
             history: self.history.status(),
@@ -442,7 +443,7 @@ impl<H: Host> Driven for Daemon<H> {
                 loaded.settle(&file, |config| self.take_over(now, unix, config));
             }
             Command::HandOutIpv6 => {
-                self.peers.hand_out_ipv6(self.registry.leases());
+                self.peers.hand_out_ipv6();
                 self.set_peers(now);
                 self.follow_clients();
             }
@@ -523,7 +524,7 @@ impl<H: Host> Driven for Daemon<H> {
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
         self.worker.tend_queue(io);
         // Before what is for other workers leaves: they are told of a client first.
-        if let Some(homes) = self.group.publish_homes(&self.peers) {
+        if let Some(homes) = self.group.publish_homes(self.peers.take_moved()) {
             self.worker.set_homes(homes);
         }
         self.worker.end_of_batch(now);

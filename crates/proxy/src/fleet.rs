@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ropewalk_fleet::cache::Cache;
-use ropewalk_fleet::changes::Changes;
+use ropewalk_fleet::changes::{ChangeError, Changes};
 use ropewalk_fleet::mirror::Mirror;
 use ropewalk_fleet::proxies;
 use ropewalk_fleet::store::{Store, StoreError, too_old};
@@ -124,7 +124,7 @@ impl Fleet {
     pub fn report(&self) -> anyhow::Result<FleetReport> {
         self.runtime.block_on(async {
             let store = &self.changes.store;
-            let cache = Cache::read(store).await?;
+            let cache = Cache::read(store, &self.changes.mirror).await?;
             let mut members = Vec::new();
             for at in 0..store.members().len() {
                 members.push(member(store, at).await);
@@ -167,11 +167,16 @@ impl Fleet {
         }
     }
 
-    /// Brings the clients of this proxy's own files into the registry. What is there stays as it is.
+    /// Brings the clients of this proxy's own files into the registry. What is there stays as it is. `progress` is told how many of how
+    /// many are settled.
     ///
     /// # Errors
-    /// There are no files, one cannot be read, or the registry does not answer.
-    pub fn import(&self, config: &Config) -> anyhow::Result<Imported> {
+    /// There are no files, one cannot be read, or the registry does not answer. What was brought in before stays.
+    pub fn import(
+        &self,
+        config: &Config,
+        mut progress: impl FnMut(usize, usize),
+    ) -> anyhow::Result<Imported> {
         let file = config.registry_file();
         let members = PeersFile::open(file.clone())?;
         let leases = Leases::as_written(config.leases_file(), config.pools)?;
@@ -200,7 +205,16 @@ impl Fleet {
                 formerly: member.formerly,
             });
         }
-        let mut imported = self.runtime.block_on(self.changes.import(&clients))?;
+        // The clients hold all that is needed.
+        drop((members, leases));
+        let importing = self.changes.import(&clients, |settled| progress(settled, clients.len()));
+        let mut imported = self.runtime.block_on(importing).map_err(|error| match error {
+            ChangeError::Store(error) => anyhow::anyhow!(
+                "{error}. The import ended early: what was brought in stays, and the same command goes on \
+                 from there"
+            ),
+            error => error.into(),
+        })?;
         imported.refused.extend(without);
         Ok(imported)
     }

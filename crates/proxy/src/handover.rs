@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use ropewalk_proto::endpoint::Handed;
+use ropewalk_proto::endpoint::{Handed, Share};
 use tokio::sync::mpsc;
 
 use crate::daemon::Command;
@@ -35,35 +35,76 @@ pub const PLACES: usize = BATCHES + FIRSTS;
 
 /// Which worker serves an inner address, or one in a network behind a client. Read without a lock: each worker has it from the
 /// coordinator, and is given another when it changes.
-#[derive(Debug, Default)]
+///
+/// Most addresses stand side by side, in blocks of 256, a byte each. A copy shares the blocks, so that a change costs what it
+/// touches, and little for each block. It shares the networks, too: they hardly ever change.
+#[derive(Clone, Debug, Default)]
 pub struct Homes {
-    addresses: BTreeMap<IpAddr, u16>,
+    blocks: BTreeMap<u128, Arc<Block>>,
     /// By their first addresses; no two have an address in common.
-    networks: BTreeMap<IpAddr, (IpNet, u16)>,
+    networks: Arc<BTreeMap<IpAddr, (IpNet, u16)>>,
 }
+
+/// Addresses that differ in their last byte only.
+const BLOCK: usize = 256;
+
+/// The worker of each address of a block.
+type Block = [u8; BLOCK];
+
+/// In place of a worker: no client has the address.
+const NOBODY: u8 = u8::MAX;
+
+const _: () = assert!(Share::MAX_PARTS < 255, "a worker's number is a byte, and not NOBODY");
 
 impl Homes {
-    fn get(&self, address: &IpAddr) -> Option<u16> {
-        let of_network = || {
-            let (_, (net, home)) = self.networks.range(..=*address).next_back()?;
-            net.contains(address).then_some(*home)
+    /// The worker that serves an address, if one does.
+    #[must_use]
+    pub fn get(&self, address: IpAddr) -> Option<u16> {
+        self.of_address(address).or_else(|| self.of_network(address))
+    }
+
+    fn of_address(&self, address: IpAddr) -> Option<u16> {
+        let (block, at) = place(address);
+        let home = self.blocks.get(&block)?[at];
+        (home != NOBODY).then_some(home.into())
+    }
+
+    fn of_network(&self, address: IpAddr) -> Option<u16> {
+        let (_, (net, home)) = self.networks.range(..=address).next_back()?;
+        net.contains(&address).then_some(*home)
+    }
+
+    /// An inner address, or a network behind a client, is served by this worker from now on; `None`: by none.
+    pub fn set(&mut self, net: IpNet, home: Option<u16>) {
+        if net.prefix_len() == net.max_prefix_len() {
+            return self.set_address(net.addr(), home);
+        }
+        let networks = Arc::make_mut(&mut self.networks);
+        match home {
+            Some(home) => networks.insert(net.network(), (net, home)),
+            None => networks.remove(&net.network()),
         };
-        self.addresses.get(address).copied().or_else(of_network)
+    }
+
+    fn set_address(&mut self, address: IpAddr, home: Option<u16>) {
+        let (key, at) = place(address);
+        let home = home.and_then(|home| u8::try_from(home).ok()).unwrap_or(NOBODY);
+        let block = self.blocks.entry(key).or_insert_with(|| Arc::new([NOBODY; BLOCK]));
+        Arc::make_mut(block)[at] = home;
+        if home == NOBODY && **block == [NOBODY; BLOCK] {
+            self.blocks.remove(&key);
+        }
     }
 }
 
-impl FromIterator<(IpNet, u16)> for Homes {
-    fn from_iter<I: IntoIterator<Item = (IpNet, u16)>>(all: I) -> Self {
-        let mut homes = Self::default();
-        for (net, home) in all {
-            if net.prefix_len() == net.max_prefix_len() {
-                homes.addresses.insert(net.addr(), home);
-            } else {
-                homes.networks.insert(net.network(), (net, home));
-            }
-        }
-        homes
-    }
+/// The block of an address, and its place there. IPv4 addresses are those that IPv6 has for them (RFC 4291 section 2.5.5.2).
+fn place(address: IpAddr) -> (u128, usize) {
+    let v6 = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let [.., last] = v6.octets();
+    (u128::from(v6) >> 8, usize::from(last))
 }
 
 /// What comes from another worker.
@@ -183,13 +224,13 @@ impl Handover {
 
     /// Takes a packet to this address if it is another worker's.
     pub fn take(&mut self, to: IpAddr, packet: &[u8]) -> bool {
-        let Some(home) = self.homes.get(&to) else { return false };
+        let Some(home) = self.homes.get(to) else { return false };
         let Some(Some(way)) = self.ways.get_mut(usize::from(home)) else { return false };
         if way.filling.as_ref().is_some_and(|batch| !batch.has_room(packet.len())) {
             self.lost.packets += way.send();
         }
         if way.filling.is_none() {
-            way.filling = place(&way.batches, BATCHES).map(Batch::new);
+            way.filling = take_place(&way.batches, BATCHES).map(Batch::new);
         }
         match &mut way.filling {
             Some(batch) => batch.push(packet),
@@ -202,7 +243,7 @@ impl Handover {
     pub fn pass(&mut self, handed: Handed) -> bool {
         let way = self.ways.get(usize::from(handed.to)).and_then(Option::as_ref);
         let sent = way.and_then(|way| {
-            let place = place(&way.firsts, FIRSTS)?;
+            let place = take_place(&way.firsts, FIRSTS)?;
             way.mailbox.put(Passed::First(handed, place)).then_some(())
         });
         self.lost.firsts += u64::from(sent.is_none());
@@ -227,7 +268,7 @@ impl Way {
 }
 
 /// A place, if fewer than `most` are taken.
-fn place(taken: &Arc<()>, most: usize) -> Option<Place> {
+fn take_place(taken: &Arc<()>, most: usize) -> Option<Place> {
     (Arc::strong_count(taken) <= most).then(|| Place(Arc::clone(taken)))
 }
 
@@ -240,7 +281,8 @@ mod tests {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel(PLACES)).unzip();
         let others = senders.into_iter().map(|orders| Some(Mailbox::Worker(orders)));
         let mut handover = Handover::new(std::iter::once(None).chain(others));
-        let homes = (0..3).map(|home| (IpNet::from(address(home)), home)).collect();
+        let mut homes = Homes::default();
+        (0..3).for_each(|home| homes.set(address(home).into(), Some(home)));
         handover.set_homes(Arc::new(homes));
         (handover, receivers)
     }
@@ -256,6 +298,28 @@ mod tests {
             packets.extend(batch.packets().map(<[u8]>::to_vec));
         }
         packets
+    }
+
+    #[test]
+    fn an_address_is_served_by_the_worker_that_was_named_last_and_copies_share_what_is_the_same() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let net = |text: &str| IpNet::from(address(text));
+        let all = ["10.77.0.0", "10.77.0.255", "10.77.1.0", "fd00::1", "fd00::101"];
+        let mut homes = Homes::default();
+        for (home, text) in (0..).zip(all) {
+            assert_eq!(homes.get(address(text)), None);
+            homes.set(net(text), Some(home));
+        }
+        let before = homes.clone();
+        homes.set(net(all[1]), Some(63));
+        homes.set(net(all[2]), None);
+        let served = |homes: &Homes| all.map(|text| homes.get(address(text)));
+        assert_eq!(served(&before), [Some(0), Some(1), Some(2), Some(3), Some(4)]);
+        assert_eq!(served(&homes), [Some(0), Some(63), None, Some(3), Some(4)]);
+        let (block, _) = place(address(all[3]));
+        assert!(Arc::ptr_eq(&before.blocks[&block], &homes.blocks[&block]));
+        all.iter().for_each(|text| homes.set(net(text), None));
+        assert!(homes.blocks.is_empty());
     }
 
     #[test]
@@ -279,10 +343,11 @@ mod tests {
 
     #[test]
     fn an_address_in_a_network_behind_a_client_is_served_where_the_client_is() {
-        let homes: Homes = [("10.77.0.2/32", 1), ("fd77::2/128", 1), ("2001:db8:7:100::/56", 2)]
-            .map(|(net, home)| (net.parse().unwrap(), home))
-            .into_iter()
-            .collect();
+        let mut homes = Homes::default();
+        let network = "2001:db8:7:100::/56".parse().unwrap();
+        homes.set("10.77.0.2/32".parse().unwrap(), Some(1));
+        homes.set("fd77::2/128".parse().unwrap(), Some(1));
+        homes.set(network, Some(2));
         for (address, expected) in [
             ("10.77.0.2", Some(1)),
             ("10.77.0.3", None),
@@ -292,8 +357,14 @@ mod tests {
             ("2001:db8:7:200::", None),
             ("2001:db8:7:ff::1", None),
         ] {
-            assert_eq!(homes.get(&address.parse().unwrap()), expected, "{address}");
+            assert_eq!(homes.get(address.parse().unwrap()), expected, "{address}");
         }
+        let before = homes.clone();
+        homes.set("10.77.0.2/32".parse().unwrap(), Some(2));
+        assert!(Arc::ptr_eq(&before.networks, &homes.networks), "what is the same is shared");
+        homes.set(network, None);
+        let inside = "2001:db8:7:1ff::20".parse().unwrap();
+        assert_eq!((before.get(inside), homes.get(inside)), (Some(2), None));
     }
 
     #[test]

@@ -29,8 +29,9 @@ use crate::pool::{Pools, v6_at};
 /// The version of the file.
 const FILE_VERSION: u32 = 1;
 
-/// Bytes of the longest file that is read: 65,000 leases take about 10 MiB.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Bytes of the longest file that is read: 65,000 leases take about 10 MiB, and a million, which are for `ropewalk fleet import` only,
+/// about 150 MiB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// The inner addresses of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -427,17 +428,18 @@ fn outside(
     pools: &Pools,
     peers: &[PeerConfig],
 ) -> Vec<String> {
+    let by_key: BTreeMap<_, _> = peers.iter().map(|peer| (&peer.public_key, peer)).collect();
     let mut clients = Vec::new();
     for (key, lease) in leases {
-        let peer = peers.iter().find(|peer| peer.public_key == *key);
-        let name = peer.map_or_else(|| key.to_string(), |peer| peer.name.to_string());
+        let peer = by_key.get(key);
+        let name = || peer.map_or_else(|| key.to_string(), |peer| peer.name.to_string());
         let fixed_v4 = peer.is_some_and(|peer| peer.address_v4.is_some());
         let fixed_v6 = peer.is_some_and(|peer| peer.address_v6.is_some());
         if !fixed_v4 && pools.check_v4(lease.v4).is_err() {
-            clients.push(format!("{name} at {}", lease.v4));
+            clients.push(format!("{} at {}", name(), lease.v4));
         }
         if let Some(v6) = lease.v6.filter(|v6| !fixed_v6 && pools.check_v6(*v6).is_err()) {
-            clients.push(format!("{name} at {v6}"));
+            clients.push(format!("{} at {v6}", name()));
         }
     }
     clients

@@ -90,7 +90,7 @@ impl Offline {
         let shown = peers.iter().map(|peer| PeerStatus {
             name: peer.name.to_string(),
             public_key: peer.public_key,
-            origin: self.config.origin(peer),
+            origin: self.config.origin(&peer.public_key),
             disabled: peer.disabled,
             state: None,
             last_seen_s: None,

@@ -8,64 +8,43 @@
 //! | `Stalled` | a session, and no such link |
 //! | `Closed` | no session: one of the ends said goodbye |
 
-use std::borrow::Cow;
+mod peer;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
-use ropewalk_proto::endpoint::{IDLE_LIFETIME, PeerConfig as CorePeer};
-use ropewalk_proto::event::{DownReason, EndReason, Event};
+use ropewalk_dense::Index;
+use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Instant;
-use ropewalk_proto::units::LinkId;
-use ropewalk_proto::wire::frame::CloseReason;
-use ropewalk_settings::{PublicKey, Scheduling, nearest};
+use ropewalk_settings::{PublicKey, nearest};
 
-use crate::config::{Config, PeerConfig};
-use crate::core::{self, Inside};
-use crate::leases::{Lease, LeaseTable};
+use crate::config::PeerConfig;
+use crate::leases::LeaseTable;
+
+pub use peer::{Peer, down_reason, end_reason};
 
 /// All clients: those of the config in the order of the file, then those that joined.
 #[derive(Debug)]
 pub struct PeerBook {
     /// `None`: one that is gone. So that nobody is looked for among all, its place is nobody's until all are put together.
     peers: Vec<Option<Peer>>,
-    places: BTreeMap<PublicKey, usize>,
+    places: Index,
     /// Whether clients are given IPv6 addresses.
     ipv6: bool,
+    moved: Vec<Moved>,
 }
 
-/// One client.
-#[derive(Debug)]
-pub struct Peer {
-    /// What the file says.
-    pub config: PeerConfig,
-    /// Its addresses; IPv6 only while it is handed out.
-    pub lease: Option<Lease>,
-    /// Whether packets pass.
-    pub state: TunnelState,
-    /// Since when.
-    pub since: Instant,
-    /// Why, where there is something to say.
-    pub reason: Option<Cow<'static, str>>,
-    /// Since when the keys in use are.
-    pub keys_since: Instant,
-    /// Since when the session is.
-    pub session_since: Instant,
-    /// When it was last heard of before the present session; none since the proxy's start.
-    pub seen: Option<Instant>,
-    /// How the proxy sends to it, if otherwise than to all.
-    pub scheduling: Option<Box<Scheduling>>,
-    up: BTreeSet<LinkId>,
-}
+/// An inner address, or a network behind a client, and whose it is from now on; `None`: nobody's.
+pub type Moved = (IpNet, Option<PublicKey>);
 
 /// Places of clients that are gone that are kept besides as many as there are clients: putting all together takes long.
 const GAPS: usize = 1024;
 
-/// Why a disabled client has no session.
-const DISABLED: &str = "disabled: `ropewalk peer enable NAME` lets it in again";
+/// A client that is not found is looked for among so many with names like it: more would hold up packets.
+const MAY_BE_MEANT: usize = 10_000;
 
-/// What an event means for the host's routes to a client's inner addresses.
+/// What an event means for the host's routes to a client's inner addresses, and to the network behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteChange {
     /// Nothing.
@@ -81,25 +60,40 @@ impl PeerBook {
     #[must_use]
     pub fn new(now: Instant, peers: &[PeerConfig], leases: &LeaseTable, ipv6: bool) -> Self {
         let all = Vec::with_capacity(peers.len());
-        let mut book = Self { peers: all, places: BTreeMap::new(), ipv6 };
+        let mut book = Self { peers: all, places: Index::default(), ipv6, moved: Vec::new() };
         for config in peers {
             book.push(Peer::new(now, config, leases, ipv6));
         }
+        book.moved = book.iter().flat_map(taken_by).collect();
         book
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 
     /// A client joined, or has another key: then it keeps its place.
     pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &LeaseTable) -> &Peer {
         let peer = Peer::new(now, config, leases, self.ipv6);
-        let known = self.places.get(&config.public_key).copied();
-        let place = known.or_else(|| self.places.remove(config.formerly.as_deref()?));
-        match place {
-            Some(place) => {
-                self.places.insert(config.public_key, place);
-                self.peers[place].insert(peer)
-            }
-            None => self.push(peer),
+        let known = self.take_out(&config.public_key);
+        let place = known.or_else(|| self.take_out(config.formerly.as_deref()?));
+        let Some(place) = place else {
+            self.moved.extend(taken_by(&peer));
+            return self.push(peer);
+        };
+        if let Some(before) = self.peers[place].take() {
+            self.moved.extend(freed_by(&before));
         }
+        self.moved.extend(taken_by(&peer));
+        self.put(place, peer)
     }
 
     /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they
@@ -112,53 +106,81 @@ impl PeerBook {
         leases: &LeaseTable,
     ) -> Vec<PublicKey> {
         gone.iter().for_each(|key| self.remove(key));
-        let mut changed = Vec::new();
+        let (mut changed, mut taken) = (Vec::new(), Vec::new());
         for config in come {
             let fresh = Peer::new(now, config, leases, self.ipv6);
-            match self.get_mut(&config.public_key) {
+            let known = match self.place(&config.public_key) {
+                Some(place) => self.peers[place].as_mut(),
+                None => None,
+            };
+            match known {
                 Some(peer) if peer.is_as(&fresh) => continue,
-                Some(peer) => peer.update(fresh),
+                Some(peer) => {
+                    self.moved.extend(freed_by(peer));
+                    taken.extend(taken_by(&fresh));
+                    peer.update(fresh);
+                }
                 None => {
+                    taken.extend(taken_by(&fresh));
                     self.push(fresh);
                 }
             }
             changed.push(config.public_key);
         }
+        // After all that were given up: one may have what another had.
+        self.moved.extend(taken);
         changed
     }
 
     /// A client gets no session from now on, or is let in again. Returns whether that is new.
     pub fn enable(&mut self, key: &PublicKey, enabled: bool) -> bool {
         let known = self.get_mut(key);
-        let Some(peer) = known.filter(|peer| peer.config.disabled == enabled) else { return false };
-        peer.config.disabled = !enabled;
-        peer.reason = (!enabled).then_some(DISABLED.into());
+        let Some(peer) = known.filter(|peer| peer.disabled == enabled) else { return false };
+        peer.enable(enabled);
         true
     }
 
     /// The client with this key.
     #[must_use]
     pub fn get(&self, key: &PublicKey) -> Option<&Peer> {
-        self.peers.get(*self.places.get(key)?)?.as_ref()
+        self.peers[self.place(key)?].as_ref()
     }
 
     fn get_mut(&mut self, key: &PublicKey) -> Option<&mut Peer> {
-        self.peers.get_mut(*self.places.get(key)?)?.as_mut()
+        let place = self.place(key)?;
+        self.peers[place].as_mut()
+    }
+
+    /// Where a client stands among all; who came later stands behind.
+    #[must_use]
+    pub fn place(&self, key: &PublicKey) -> Option<usize> {
+        let has_key = |place| key_at(&self.peers, place).is_some_and(|known| known == *key);
+        usize::try_from(self.places.find(key, has_key)?).ok()
     }
 
     /// A client is none any more.
     pub fn remove(&mut self, key: &PublicKey) {
-        let Some(place) = self.places.remove(key) else { return };
-        self.peers[place] = None;
+        let Some(place) = self.take_out(key) else { return };
+        if let Some(gone) = self.peers[place].take() {
+            self.moved.extend(freed_by(&gone));
+        }
         if self.peers.len() > 2 * self.places.len() + GAPS {
-            self.peers.retain(Option::is_some);
-            let keys = self.peers.iter().flatten().map(|peer| peer.config.public_key);
-            self.places = keys.zip(0..).collect();
+            self.places.clear();
+            for peer in std::mem::take(&mut self.peers).into_iter().flatten() {
+                self.push(peer);
+            }
         }
     }
 
-    /// From now on the clients are these. Those that stay are as they were; returns addresses that were theirs and are
-    /// not any more.
+    /// A client is not found any more by its key. Returns its place.
+    fn take_out(&mut self, key: &PublicKey) -> Option<usize> {
+        let Self { peers, places, .. } = self;
+        let has_key = |place| key_at(peers, place).is_some_and(|known| known == *key);
+        usize::try_from(places.remove(key, has_key)?).ok()
+    }
+
+    /// From now on the clients are these. Those that stay are as they were; returns what was routed to them and is not any
+    /// more.
     pub fn take_over(
         &mut self,
         now: Instant,
@@ -166,9 +188,9 @@ impl PeerBook {
         leases: &LeaseTable,
     ) -> Vec<IpNet> {
         let before = std::mem::take(&mut self.peers).into_iter().flatten();
-        let mut before: BTreeMap<_, _> =
-            before.map(|peer| (peer.config.public_key, peer)).collect();
+        let mut before: BTreeMap<_, _> = before.map(|peer| (peer.public_key, peer)).collect();
         self.places.clear();
+        self.moved.extend(before.values().flat_map(freed_by));
         let mut freed = Vec::new();
         for config in known {
             let fresh = Peer::new(now, config, leases, self.ipv6);
@@ -176,21 +198,28 @@ impl PeerBook {
                 self.push(fresh);
                 continue;
             };
-            if peer.lease != fresh.lease {
+            if peer.networks().ne(fresh.networks()) {
                 freed.extend(peer.networks());
             }
             peer.update(fresh);
             self.push(peer);
         }
+        self.moved.extend(self.peers.iter().flatten().flat_map(taken_by));
         freed
     }
 
     /// One more, behind all others.
     fn push(&mut self, peer: Peer) -> &Peer {
-        let place = self.peers.len();
-        self.places.insert(peer.config.public_key, place);
         self.peers.push(None);
-        self.peers[place].insert(peer)
+        self.put(self.peers.len() - 1, peer)
+    }
+
+    /// A client stands at this place, and is found by its key.
+    fn put(&mut self, place: usize, peer: Peer) -> &Peer {
+        let Self { peers, places, .. } = self;
+        let number = u32::try_from(place).expect("fewer clients than 2^32");
+        places.insert(&peer.public_key, number, |place| key_at(peers, place));
+        peers[place].insert(peer)
     }
 
     /// All of them, in the order of the file.
@@ -203,12 +232,21 @@ impl PeerBook {
     /// # Errors
     /// There is none; what may have been meant.
     pub fn named(&mut self, name: &str) -> Result<&mut Peer, ApiError> {
-        let help = match nearest(name, self.iter().map(|peer| &*peer.config.name)) {
+        let is_it = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| *peer.name == *name);
+        let place = self.peers.iter().position(is_it);
+        let near = match place {
+            Some(_) => None,
+            None => nearest(name, self.iter().take(MAY_BE_MEANT).map(|peer| &*peer.name)),
+        };
+        let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`ropewalk status` lists them".to_owned(),
         };
-        let mut all = self.peers.iter_mut().flatten();
-        all.find(|peer| *peer.config.name == *name).ok_or_else(|| {
+        let found = match place {
+            Some(place) => self.peers[place].as_mut(),
+            None => None,
+        };
+        found.ok_or_else(|| {
             let message = format!("there is no peer `{}`: {help}", name.escape_debug());
             ApiError::new(ErrorCode::NotFound, message)
         })
@@ -224,7 +262,7 @@ impl PeerBook {
             return Ok(only);
         }
         let connected = |peer: &&Peer| {
-            matches!(peer.state, TunnelState::Up | TunnelState::Stalled | TunnelState::Connecting)
+            matches!(peer.state(), TunnelState::Up | TunnelState::Stalled | TunnelState::Connecting)
         };
         let mut connected = self.iter().filter(connected);
         if let (Some(only), None) = (connected.next(), connected.next()) {
@@ -240,22 +278,28 @@ impl PeerBook {
 
     /// From now on all are sent to alike.
     pub fn schedule_alike(&mut self) {
-        self.peers.iter_mut().flatten().for_each(|peer| peer.scheduling = None);
+        self.peers.iter_mut().flatten().for_each(Peer::schedule_alike);
     }
 
     /// From now on the clients have IPv6 addresses.
-    pub fn hand_out_ipv6(&mut self, leases: &LeaseTable) {
+    pub fn hand_out_ipv6(&mut self) {
         self.ipv6 = true;
         for peer in self.peers.iter_mut().flatten() {
-            peer.lease = leases.get(&peer.config.public_key);
+            let key = peer.public_key;
+            self.moved.extend(peer.hand_out_ipv6().map(|net| (net, Some(key))));
         }
+    }
+
+    /// Whose inner addresses and networks are from now on, where that has changed since it was last asked; of one the last counts.
+    pub fn take_moved(&mut self) -> Vec<Moved> {
+        std::mem::take(&mut self.moved)
     }
 
     /// Whether the client has a session.
     #[must_use]
     pub fn is_connected(&self, key: &PublicKey) -> bool {
         let peer = self.get(key);
-        peer.is_some_and(|peer| matches!(peer.state, TunnelState::Up | TunnelState::Stalled))
+        peer.is_some_and(|peer| matches!(peer.state(), TunnelState::Up | TunnelState::Stalled))
     }
 
     /// Notes an event of the core; says whose it is and what becomes of the routes.
@@ -271,147 +315,21 @@ impl PeerBook {
     }
 }
 
-impl Peer {
-    fn new(now: Instant, config: &PeerConfig, leases: &LeaseTable, ipv6: bool) -> Self {
-        let mut lease = leases.get(&config.public_key);
-        if let Some(lease) = &mut lease {
-            lease.v6 = lease.v6.filter(|_| ipv6);
-        }
-        let refusal = leases.refusal(&config.public_key);
-        Self {
-            config: config.clone(),
-            lease,
-            state: TunnelState::Idle,
-            since: now,
-            reason: Some(match refusal {
-                Some(error) => format!("refused: {error}").into(),
-                None if config.disabled => DISABLED.into(),
-                None => "not seen since the proxy's start".into(),
-            }),
-            keys_since: now,
-            session_since: now,
-            seen: None,
-            scheduling: None,
-            up: BTreeSet::new(),
-        }
-    }
-
-    /// What the endpoint is told of it.
-    #[must_use]
-    pub fn for_core(&self, config: &Config, inside: &Inside) -> CorePeer {
-        core::peer(&self.config, self.lease, &config.pools, inside)
-    }
-
-    /// Whether the registry says the same of both.
-    fn is_as(&self, fresh: &Self) -> bool {
-        (&self.config.name, self.config.disabled) == (&fresh.config.name, fresh.config.disabled)
-            && self.lease == fresh.lease
-    }
-
-    /// The file or the registry says this of it from now on.
-    fn update(&mut self, fresh: Self) {
-        if self.config.disabled != fresh.config.disabled {
-            self.reason = fresh.reason.filter(|_| fresh.config.disabled);
-        }
-        (self.config, self.lease) = (fresh.config, fresh.lease);
-    }
-
-    /// Its inner addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let v6 = self.lease.and_then(|lease| lease.v6).map(IpAddr::V6);
-        self.lease.map(|lease| IpAddr::V4(lease.v4)).into_iter().chain(v6)
-    }
-
-    /// All that is routed to it: its inner addresses, and the network behind it.
-    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
-        let has_v6 = self.lease.is_some_and(|lease| lease.v6.is_some());
-        let behind = self.config.prefix_v6.filter(|_| has_v6).map(IpNet::V6);
-        self.addresses().map(IpNet::from).chain(behind)
-    }
-
-    fn note(&mut self, now: Instant, event: &Event) -> RouteChange {
-        match event {
-            Event::SessionEstablished(_) => {
-                (self.keys_since, self.session_since) = (now, now);
-                self.up.clear();
-                self.turn(now, TunnelState::Stalled, Some("no link has joined yet".into()));
-            }
-            Event::LinkUp(link) => {
-                self.up.insert(*link);
-                self.turn(now, TunnelState::Up, None);
-            }
-            Event::LinkDown(link, reason) => {
-                self.up.remove(link);
-                if self.up.is_empty() {
-                    let why = format!("the last link is down: {}", down_reason(*reason));
-                    self.turn(now, TunnelState::Stalled, Some(why.into()));
-                }
-            }
-            Event::InnerMtu(mtu) => return RouteChange::Route(*mtu),
-            Event::Rekeyed(_) => self.keys_since = now,
-            // The newer session is told of next; the routes stay.
-            Event::SessionEnded(EndReason::Replaced) => {}
-            Event::SessionEnded(reason) => {
-                self.up.clear();
-                self.seen = Some(match reason {
-                    EndReason::Idle => {
-                        let ago = u64::try_from(IDLE_LIFETIME.as_nanos()).unwrap_or(u64::MAX);
-                        Instant::from_nanos(now.as_nanos().saturating_sub(ago))
-                    }
-                    _ => now,
-                });
-                let state = match reason {
-                    EndReason::Idle => TunnelState::Idle,
-                    _ => TunnelState::Closed,
-                };
-                let why = if self.config.disabled { DISABLED } else { end_reason(*reason) };
-                self.turn(now, state, Some(why.into()));
-                return RouteChange::Remove;
-            }
-            Event::PathMoved(..) | Event::PacketsMoved(_) | Event::Moving | Event::SpeedTest => {}
-            // These are a client's, or end in a tunnel's owner.
-            Event::Closed(_)
-            | Event::Refused(_)
-            | Event::Displaced(_)
-            | Event::OtherVersions(_)
-            | Event::Fleet(_)
-            | Event::SpeedWish => {}
-        }
-        RouteChange::Keep
-    }
-
-    fn turn(&mut self, now: Instant, state: TunnelState, reason: Option<Cow<'static, str>>) {
-        if self.state != state {
-            (self.state, self.since) = (state, now);
-        }
-        self.reason = reason;
-    }
+/// The key of the client at a place.
+fn key_at(peers: &[Option<Peer>], place: u32) -> Option<PublicKey> {
+    let peer = peers.get(usize::try_from(place).ok()?)?.as_ref()?;
+    Some(peer.public_key)
 }
 
-/// Why a link carries nothing, for people.
-#[must_use]
-pub fn down_reason(reason: DownReason) -> &'static str {
-    match reason {
-        DownReason::NoAnswer => "nothing is confirmed any more",
-        DownReason::Left => "the client took it out",
-        DownReason::Removed => "taken out",
-    }
+/// What is routed to a client, as it becomes its own.
+fn taken_by(peer: &Peer) -> impl Iterator<Item = Moved> + use<> {
+    let key = peer.public_key;
+    peer.networks().map(move |net| (net, Some(key)))
 }
 
-/// Why a session is over, for people.
-#[must_use]
-pub fn end_reason(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Closed(CloseReason::Shutdown) => "the client was stopped",
-        EndReason::Closed(CloseReason::Replaced) => "the client began another session",
-        EndReason::Closed(CloseReason::Removed | CloseReason::Other(_)) => "the client closed it",
-        EndReason::Replaced => "replaced by a newer session of the same key",
-        EndReason::Elsewhere => "replaced by a newer session with another proxy of the fleet",
-        EndReason::Idle => "nothing was heard of the client for half an hour",
-        EndReason::Withdrawn => "the peer was changed",
-        EndReason::Removed => "the peer was removed",
-        EndReason::Stopped => "the proxy stops",
-    }
+/// The same, as they become nobody's.
+fn freed_by(peer: &Peer) -> impl Iterator<Item = Moved> + use<> {
+    peer.networks().map(|net| (net, None))
 }
 
 #[cfg(test)]
@@ -421,8 +339,9 @@ mod tests {
     use super::*;
     use arrayvec::ArrayVec;
     use ropewalk_proto::crypto::Cipher;
-    use ropewalk_proto::event::SessionInfo;
-    use ropewalk_proto::units::SessionIndex;
+    use ropewalk_proto::event::{DownReason, EndReason, SessionInfo};
+    use ropewalk_proto::units::{LinkId, SessionIndex};
+    use ropewalk_proto::wire::frame::CloseReason;
 
     use crate::pool::Pools;
 
@@ -463,10 +382,10 @@ mod tests {
         ];
         for (step, (event, state, change)) in (1..).zip(table) {
             let now = Instant::from_millis(1000 * step);
-            let before = nth(&book, 0).state;
+            let before = nth(&book, 0).state();
             let (peer, found) = book.note(now, &key, &event).unwrap();
-            assert_eq!((peer.state, found), (state, change), "step {step}: {event:?}");
-            assert_eq!(peer.since == now, before != state, "step {step}: {event:?}");
+            assert_eq!((peer.state(), found), (state, change), "step {step}: {event:?}");
+            assert_eq!(peer.since() == now, before != state, "step {step}: {event:?}");
         }
         assert!(
             book.note(Instant::ZERO, &PublicKey::from_bytes([9; 32]), &Event::LinkUp(a)).is_none()
@@ -476,7 +395,7 @@ mod tests {
     #[test]
     fn a_peer_is_found_by_its_name_or_as_the_only_one() {
         let (mut book, key) = book("10.9.0.0/24", true);
-        assert_eq!(&*book.named("peer 2").unwrap().config.name, "peer 2");
+        assert_eq!(&*book.named("peer 2").unwrap().name, "peer 2");
         for (name, help) in
             [("pear 2", "did you mean `peer 2`?"), ("x\n", "`ropewalk status` lists")]
         {
@@ -487,10 +406,10 @@ mod tests {
         let error = book.only().unwrap_err();
         assert!(error.message.contains("2 peers: say which"), "{error}");
         book.note(Instant::ZERO, &key, &Event::LinkUp(LinkId(1)));
-        assert_eq!(&*book.only().unwrap().config.name, "peer 1");
+        assert_eq!(&*book.only().unwrap().name, "peer 1");
         book.remove(&PublicKey::from_bytes([2; 32]));
-        book.get_mut(&key).unwrap().state = TunnelState::Idle;
-        assert_eq!(&*book.only().unwrap().config.name, "peer 1");
+        book.note(Instant::ZERO, &key, &Event::SessionEnded(EndReason::Idle));
+        assert_eq!(&*book.only().unwrap().name, "peer 1");
     }
 
     #[test]
@@ -508,7 +427,7 @@ mod tests {
             disabled: false,
         };
         let (now, leases) = (Instant::ZERO, LeaseTable::default());
-        let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.config.name.to_string());
+        let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.name.to_string());
         let come = [client(50, "c50"), client(51, "c51")];
         assert_eq!(book.change(now, &BTreeSet::new(), &come, &leases), [key(50), key(51)]);
         assert!(book.change(now, &BTreeSet::new(), &come, &leases).is_empty(), "nothing is new");
@@ -523,7 +442,7 @@ mod tests {
         for (number, expected) in [(51, "c51"), (60, "c50"), (61, "c61")] {
             assert_eq!(name(&book, key(number)).as_deref(), Some(expected));
         }
-        let names: Vec<_> = book.iter().map(|peer| &*peer.config.name).collect();
+        let names: Vec<_> = book.iter().map(|peer| &*peer.name).collect();
         assert_eq!(names, ["peer 2", "c50", "c51", "c61"], "in their order");
     }
 
@@ -540,7 +459,7 @@ mod tests {
             let come = [PeerConfig { name, public_key, ..configs().remove(0) }];
             assert_eq!(book.change(Instant::ZERO, &gone, &come, &leases), [public_key]);
             gone = BTreeSet::from([public_key]);
-            let names: Vec<_> = book.iter().map(|peer| &*peer.config.name).collect();
+            let names: Vec<_> = book.iter().map(|peer| &*peer.name).collect();
             assert_eq!(names, ["peer 1", "peer 2", &*number.to_string()]);
             assert!(book.get(&public_key).is_some());
         }
@@ -550,7 +469,9 @@ mod tests {
     #[test]
     fn a_client_that_is_disabled_says_so_with_and_without_a_session() {
         let (mut book, key) = book("10.9.0.0/24", true);
-        let reason = |book: &PeerBook| book.get(&key).unwrap().reason.clone().unwrap_or_default();
+        let reason = |book: &PeerBook| {
+            book.get(&key).unwrap().reason().unwrap_or_default().to_owned()
+        };
         assert!(book.enable(&key, false) && !book.enable(&key, false));
         assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
         assert!(book.enable(&key, true) && !reason(&book).contains("peer enable"));
@@ -573,12 +494,79 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_was_never_here_takes_96_bytes_beside_its_name() {
+        assert!(size_of::<Option<Peer>>() <= 96);
+    }
+
+    #[test]
+    fn whose_an_address_is_follows_the_clients() {
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let (now, none) = (Instant::ZERO, LeaseTable::default());
+        // As the registry of a fleet has them.
+        let client = |number: u8, v4: u8, v6: Option<&str>| PeerConfig {
+            public_key: key(number),
+            address_v4: Some([10, 9, 0, v4].into()),
+            address_v6: v6.map(|v6| v6.parse().unwrap()),
+            ..configs().remove(0)
+        };
+        let mut owners: BTreeMap<IpNet, PublicKey> = BTreeMap::new();
+        let mut follow = |book: &mut PeerBook| {
+            for (net, owner) in book.take_moved() {
+                match owner {
+                    Some(owner) => owners.insert(net, owner),
+                    None => owners.remove(&net),
+                };
+            }
+            let mut known: Vec<_> = book.iter().flat_map(taken_by).collect();
+            known.sort_unstable();
+            let found: Vec<_> = owners.iter().map(|(at, owner)| (*at, Some(*owner))).collect();
+            assert_eq!(found, known);
+            found.len()
+        };
+        let mut book = PeerBook::new(now, &[client(1, 1, None)], &none, false);
+        assert_eq!(follow(&mut book), 1);
+        book.change(now, &BTreeSet::new(), &[client(2, 2, Some("fd00:9::2"))], &none);
+        assert_eq!(follow(&mut book), 2, "IPv6 is not handed out yet");
+        book.hand_out_ipv6();
+        assert_eq!(follow(&mut book), 3);
+        // Each gets what the other had, in one part.
+        let swapped = [client(1, 2, None), client(2, 1, Some("fd00:9::3"))];
+        book.change(now, &BTreeSet::new(), &swapped, &none);
+        assert_eq!(follow(&mut book), 3);
+        let again = PeerConfig { formerly: Some(Box::new(key(2))), ..client(3, 1, None) };
+        book.admit(now, &again, &none);
+        book.admit(now, &client(4, 4, None), &none);
+        assert_eq!(follow(&mut book), 3);
+        book.change(now, &BTreeSet::from([key(1)]), &[client(5, 2, None)], &none);
+        assert_eq!(follow(&mut book), 3);
+        book.take_over(now, &[client(4, 2, None), client(6, 4, None)], &none);
+        assert_eq!(follow(&mut book), 2);
+    }
+
+    #[test]
+    fn the_network_behind_a_client_is_its_own_while_it_has_an_ipv6_address() {
+        let network: IpNet = "2001:db8:7::/56".parse().unwrap();
+        let mut configs = configs();
+        configs[0].prefix_v6 = Some("2001:db8:7::/56".parse().unwrap());
+        let (now, key, leases) = (Instant::ZERO, configs[0].public_key, leases("10.9.0.0/24"));
+        let mut book = PeerBook::new(now, &configs, leases.table(), false);
+        let is_routed = |book: &PeerBook| nth(book, 0).networks().any(|net| net == network);
+        assert!(!is_routed(&book) && !book.take_moved().contains(&(network, Some(key))));
+        book.hand_out_ipv6();
+        assert!(is_routed(&book) && book.take_moved().contains(&(network, Some(key))));
+        configs[0].prefix_v6 = None;
+        let freed = book.take_over(now, &configs, leases.table());
+        assert!(freed.contains(&network) && freed.len() == 3, "{freed:?}");
+        assert!(!is_routed(&book) && book.take_moved().contains(&(network, None)));
+    }
+
+    #[test]
     fn ipv6_is_handed_out_only_when_it_can_leave() {
         let (book, _) = book("10.9.0.0/24", false);
         let addresses = |book: &PeerBook| nth(book, 0).addresses().count();
         assert_eq!(addresses(&book), 1);
         let (mut later, _) = self::book("10.9.0.0/24", false);
-        later.hand_out_ipv6(leases("10.9.0.0/24").table());
+        later.hand_out_ipv6();
         assert_eq!(addresses(&later), 2);
     }
 
@@ -592,12 +580,12 @@ mod tests {
             book.take_over(Instant::from_millis(5), &[renamed], leases("10.9.0.0/24").table());
         assert_eq!(freed, [] as [IpNet; 0]);
         let peer = book.only().unwrap();
-        assert_eq!((peer.state, &*peer.config.name), (TunnelState::Up, "another name"));
+        assert_eq!((peer.state(), &*peer.name), (TunnelState::Up, "another name"));
         assert_eq!(book.iter().count(), 1);
         let back =
             book.take_over(Instant::from_millis(9), &configs(), leases("10.9.0.0/24").table());
-        assert_eq!((back.len(), book.named("peer 2").unwrap().state), (0, TunnelState::Idle));
-        assert_eq!(book.named("peer 1").unwrap().state, TunnelState::Up);
+        assert_eq!((back.len(), book.named("peer 2").unwrap().state()), (0, TunnelState::Idle));
+        assert_eq!(book.named("peer 1").unwrap().state(), TunnelState::Up);
         let moved =
             book.take_over(Instant::from_millis(9), &configs(), leases("10.8.0.0/24").table());
         assert_eq!(moved.len(), 4, "two addresses of each: {moved:?}");
@@ -608,9 +596,9 @@ mod tests {
         let (book, _) = book("10.9.0.0/30", true);
         assert_eq!(nth(&book, 0).addresses().count(), 2);
         assert_eq!(nth(&book, 1).addresses().count(), 0);
-        let reason = nth(&book, 1).reason.clone().unwrap();
+        let reason = nth(&book, 1).reason().unwrap();
         assert!(reason.contains("refused: the pool 10.9.0.0/30 is exhausted"), "{reason}");
-        assert!(!nth(&book, 0).reason.as_ref().unwrap().contains("refused"));
+        assert!(!nth(&book, 0).reason().unwrap().contains("refused"));
     }
 
     fn nth(book: &PeerBook, at: usize) -> &Peer {

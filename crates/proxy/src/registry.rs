@@ -27,7 +27,7 @@ use ropewalk_proto::fleet::FleetList;
 use ropewalk_settings::{InvitationToken, PublicKey};
 
 use crate::config::{Config, PeerConfig};
-use crate::leases::LeaseTable;
+use crate::leases::{Lease, LeaseTable};
 
 pub use peers_file::Member;
 
@@ -39,8 +39,13 @@ pub trait Registry: fmt::Debug {
     /// The invitations that nobody used.
     fn invitations(&self) -> Vec<OpenInvitation>;
 
-    /// The addresses.
+    /// The addresses that are kept here. Those of a registry that several proxies share come with its clients.
     fn leases(&self) -> &LeaseTable;
+
+    /// How many IPv4 and how many IPv6 addresses are somebody's.
+    fn leased(&self) -> (usize, usize) {
+        (self.leases().len(), self.leases().len_v6())
+    }
 
     /// How the client with this key is called, if there is one.
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
@@ -74,8 +79,8 @@ pub trait Registry: fmt::Debug {
         None
     }
 
-    /// How it is with the registry, where it is one that several proxies share.
-    fn status(&self) -> Option<RegistryStatus> {
+    /// How it is with the registry, where it is one that several proxies share. So many clients of it can connect here.
+    fn status(&self, _clients: usize) -> Option<RegistryStatus> {
         None
     }
 }
@@ -102,8 +107,8 @@ pub enum Outcome {
     Removed(server::Command, Box<RemovedPeer>),
     /// This client is disabled, or let in again; then the asker is to be told.
     Enabled(server::Command, Box<EnabledPeer>),
-    /// This one is in, and waits for it.
-    Bound(Member),
+    /// This one is in, and waits for it; with its addresses, where [`Registry::leases`] does not have them.
+    Bound(Member, Option<Lease>),
     /// The client with this key waits for this word.
     Settled(PublicKey, Claim),
     /// At another proxy, or by the registry's own hand, clients went and came.
@@ -113,6 +118,8 @@ pub enum Outcome {
         /// These are clients now, or others than before.
         come: Vec<PeerConfig>,
     },
+    /// All clients that are known are of another fleet.
+    NotOurs,
     /// This client has a newer session with another proxy.
     Displaced(PublicKey),
     /// From now on no sessions begin here, or they do again.

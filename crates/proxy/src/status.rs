@@ -24,7 +24,6 @@ use ropewalk_tls::Sources;
 use crate::config::Config;
 use crate::forward::Key;
 use crate::forward::conflicts::Conflict;
-use crate::leases::LeaseTable;
 use crate::peers::{Peer, PeerBook};
 use crate::registry::Registry;
 
@@ -62,8 +61,8 @@ pub struct Facts<'a> {
     pub tls: Option<&'a Sources>,
     /// The clients.
     pub peers: &'a PeerBook,
-    /// Their addresses.
-    pub leases: &'a LeaseTable,
+    /// IPv4 and IPv6 addresses that are somebody's.
+    pub leased: (usize, usize),
     /// Ports that lead to clients.
     pub forwards: Vec<ForwardStatus>,
     /// The registry that several proxies share.
@@ -91,12 +90,7 @@ impl Facts<'_> {
 /// The document.
 #[must_use]
 pub fn report(facts: &Facts<'_>) -> StatusReport {
-    let known: BTreeMap<_, _> = facts.stats.peers.iter().map(|peer| (peer.key, peer)).collect();
-    // Most clients of a fleet were never here.
-    let is_shown = |stats: Option<&PeerStats>| facts.registry.is_none() || stats.is_some();
-    let peers = facts.peers.iter().map(|peer| (peer, known.get(&peer.config.public_key).copied()));
-    let shown = peers.filter(|(_, stats)| is_shown(*stats));
-    let tunnels = shown.map(|(peer, stats)| tunnel(facts, peer, stats));
+    let tunnels = shown(facts).into_iter().map(|(peer, stats)| tunnel(facts, peer, stats));
     let warnings = facts.host.warnings.iter().chain(&facts.history.trouble).cloned().collect();
     let uptime_s = seconds(facts, facts.started);
     let daemon = status::daemon(Role::Proxy, uptime_s, warnings, facts.offload);
@@ -122,25 +116,39 @@ pub fn report(facts: &Facts<'_>) -> StatusReport {
     }
 }
 
+/// The clients that are shown: all, but of a fleet only those that were here. The others may be a million, so that they are not looked at.
+fn shown<'a>(facts: &Facts<'a>) -> Vec<(&'a Peer, Option<&'a PeerStats>)> {
+    let (peers, stats) = (facts.peers, facts.stats);
+    if facts.registry.is_none() {
+        let known: BTreeMap<_, _> = stats.peers.iter().map(|peer| (peer.key, peer)).collect();
+        let all = peers.iter();
+        return all.map(|peer| (peer, known.get(&peer.public_key).copied())).collect();
+    }
+    let place = |of: &'a PeerStats| Some((peers.place(&of.key)?, peers.get(&of.key)?, of));
+    let mut here: Vec<_> = stats.peers.iter().filter_map(place).collect();
+    here.sort_unstable_by_key(|(place, ..)| *place);
+    here.into_iter().map(|(_, peer, stats)| (peer, Some(stats))).collect()
+}
+
 fn tunnel(facts: &Facts<'_>, peer: &Peer, stats: Option<&PeerStats>) -> TunnelStatus {
     let session = stats.and_then(|stats| stats.session.as_ref());
     let tunnel = session.map(|session| &session.tunnel);
     let (up, down) = stats.map(|stats| traffic(facts, stats)).unwrap_or_default();
     TunnelStatus {
-        peer: peer.config.name.to_string(),
-        peer_public_key: peer.config.public_key,
-        state: peer.state,
-        reason: peer.reason.as_deref().map(str::to_owned),
+        peer: peer.name.to_string(),
+        peer_public_key: peer.public_key,
+        state: peer.state(),
+        reason: peer.reason().map(str::to_owned),
         trouble: None,
-        state_age_s: seconds(facts, peer.since),
-        inner_v4: peer.lease.map(|lease| lease.v4),
-        inner_v6: peer.lease.and_then(|lease| lease.v6),
+        state_age_s: seconds(facts, peer.since()),
+        inner_v4: peer.lease().map(|lease| lease.v4),
+        inner_v6: peer.lease().and_then(|lease| lease.v6),
         inner_mtu: tunnel.and_then(|tunnel| tunnel.inner_mtu),
         session: session.map(|session| {
-            let ages = (seconds(facts, peer.session_since), seconds(facts, peer.keys_since));
+            let ages = (seconds(facts, peer.session_since()), seconds(facts, peer.keys_since()));
             status::session(session.info.cipher.as_str(), ages, tunnel)
         }),
-        policy: status::policy(&facts.config.tunnel, peer.scheduling.as_deref()),
+        policy: status::policy(&facts.config.tunnel, peer.scheduling()),
         up,
         down,
         queue: tunnel.map(status::queue).unwrap_or_default(),
@@ -180,26 +188,26 @@ pub fn peers(
 ) -> Vec<PeerStatus> {
     let known: BTreeMap<_, _> = stats.peers.iter().map(|peer| (peer.key, peer)).collect();
     let shown = peers.iter().map(|peer| {
-        let stats = known.get(&peer.config.public_key);
+        let stats = known.get(&peer.public_key);
         let session = stats.and_then(|stats| stats.session.as_ref());
-        let seen = session.map(|session| session.last_heard).or(peer.seen);
+        let seen = session.map(|session| session.last_heard).or(peer.seen());
         let links = session.map(|session| session.tunnel.links.as_slice()).unwrap_or_default();
         let mut remotes: Vec<_> = links.iter().map(|link| link.path.remote).collect();
         remotes.sort_unstable();
         remotes.dedup();
         PeerStatus {
-            name: peer.config.name.to_string(),
-            public_key: peer.config.public_key,
-            origin: config.origin(&peer.config),
-            disabled: peer.config.disabled,
-            state: Some(peer.state),
+            name: peer.name.to_string(),
+            public_key: peer.public_key,
+            origin: config.origin(&peer.public_key),
+            disabled: peer.disabled,
+            state: Some(peer.state()),
             last_seen_s: seen.map(|seen| status::seconds(now, seen)),
             up_bytes: stats.map_or(0, |stats| stats.delivered.bytes),
             down_bytes: stats.map_or(0, |stats| stats.accepted.bytes),
-            inner_v4: peer.lease.map(|lease| lease.v4),
-            inner_v6: peer.lease.and_then(|lease| lease.v6),
+            inner_v4: peer.lease().map(|lease| lease.v4),
+            inner_v6: peer.lease().and_then(|lease| lease.v6),
             remotes,
-            proxy: registry.proxy_of(&peer.config.public_key),
+            proxy: registry.proxy_of(&peer.public_key),
         }
     });
     shown.collect()
@@ -208,7 +216,7 @@ pub fn peers(
 /// How the proxy sends to a client.
 #[must_use]
 pub fn scheduling<'a>(config: &'a Config, peer: &'a Peer) -> &'a Scheduling {
-    peer.scheduling.as_deref().unwrap_or(&config.tunnel.scheduling)
+    peer.scheduling().unwrap_or(&config.tunnel.scheduling)
 }
 
 fn links(facts: &Facts<'_>, peer: &Peer, session: &SessionStats) -> Vec<LinkStatus> {
@@ -299,17 +307,17 @@ fn drops(facts: &Facts<'_>) -> BTreeMap<String, u64> {
 }
 
 fn pools(facts: &Facts<'_>) -> Vec<PoolStatus> {
-    let (pools, leases) = (&facts.config.pools, facts.leases);
+    let (pools, (leased_v4, leased_v6)) = (&facts.config.pools, facts.leased);
     let v4 = PoolStatus {
         prefix: pools.v4().into(),
         gateway: IpAddr::V4(pools.gateway_v4()),
-        leased: leases.len() as u64,
+        leased: leased_v4 as u64,
         size: pools.size_v4().into(),
     };
     let v6 = pools.v6().zip(pools.gateway_v6()).map(|(prefix, gateway)| PoolStatus {
         prefix: prefix.into(),
         gateway: IpAddr::V6(gateway),
-        leased: leases.len_v6() as u64,
+        leased: leased_v6 as u64,
         size: pools.size_v6(),
     });
     [v4].into_iter().chain(v6).collect()

@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 
 use crate::daemon::Command;
 use crate::handover::{Homes, PLACES};
-use crate::peers::PeerBook;
+use crate::peers::Moved;
 use crate::worker::Order;
 
 /// Orders of the coordinator that may wait for a worker: a thousand requests at the control socket.
@@ -34,7 +34,7 @@ pub struct WorkerGroup {
     /// How many have said that all is said.
     ended: usize,
     hangs: Option<u16>,
-    homes_changed: bool,
+    homes: Homes,
 }
 
 /// The queue of one worker's orders, where each of so many workers may have something for it.
@@ -57,7 +57,7 @@ impl WorkerGroup {
         others.truncate(usize::from(Share::MAX_PARTS) - 1);
         let parts = u16::try_from(others.len() + 1).unwrap_or(1);
         let share = Share::new(0, parts).unwrap_or(Share::WHOLE);
-        Self { share, others, commands, ended: 0, hangs: None, homes_changed: false }
+        Self { share, others, commands, ended: 0, hangs: None, homes: Homes::default() }
     }
 
     /// Whether the coordinator is the only worker.
@@ -98,21 +98,16 @@ impl WorkerGroup {
         self.hangs
     }
 
-    /// The addresses of some client are others, or another's.
-    pub fn note_homes(&mut self) {
-        self.homes_changed = !self.is_empty();
-    }
-
-    /// Tells the others which worker serves each address, if that changed, and returns it for the coordinator.
-    pub fn publish_homes(&mut self, peers: &PeerBook) -> Option<Arc<Homes>> {
-        if !std::mem::take(&mut self.homes_changed) {
+    /// Tells the others which worker serves each address, as some are another client's now, and returns it for the coordinator.
+    pub fn publish_homes(&mut self, moved: Vec<Moved>) -> Option<Arc<Homes>> {
+        if moved.is_empty() || self.is_empty() {
             return None;
         }
-        let homes = peers.iter().flat_map(|peer| {
-            let home = self.home(&peer.config.public_key);
-            peer.networks().map(move |net| (net, home))
-        });
-        let homes: Arc<Homes> = Arc::new(homes.collect());
+        for (net, owner) in moved {
+            let home = owner.map(|owner| self.home(&owner));
+            self.homes.set(net, home);
+        }
+        let homes = Arc::new(self.homes.clone());
         self.order_all(|| Order::Homes(Arc::clone(&homes)));
         Some(homes)
     }

@@ -1,6 +1,7 @@
 //! `ropewalk fleet`: the proxies that share one registry.
 
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use ropewalk_control::PROXY_CONFIG;
@@ -11,6 +12,7 @@ use serde_json::json;
 
 use crate::args::{Fleet, FleetWhat};
 use crate::exit::{Failure, print};
+use crate::live::Live;
 use crate::render::{self, clean};
 
 /// Does it, and says what was done.
@@ -59,7 +61,13 @@ fn drain(fleet: &Fleet, shared: &Shared, id: &str, drain: bool) -> Result<(), Fa
 }
 
 fn import(fleet: &Fleet, shared: &Shared, config: &Config) -> Result<(), Failure> {
-    let Imported { added, known, refused } = shared.import(config)?;
+    let (mut live, begun) = (Live::start(), Instant::now());
+    let progress = |settled, of| {
+        live.show(|| render::import_progress(settled, of, begun.elapsed()));
+    };
+    let imported = shared.import(config, progress);
+    drop(live);
+    let Imported { added, known, refused } = imported?;
     if fleet.json {
         json(&json!({ "added": added, "known": known, "refused": refused }))?;
     } else {

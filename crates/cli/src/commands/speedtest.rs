@@ -2,7 +2,6 @@
 //!
 //! The test goes on for as long as this program asks: however that ends, nothing is sent any more some seconds later.
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ropewalk_control::CLIENT_SOCKET;
-use ropewalk_control::api::{Request, SpeedTestReport, SpeedTestState, SpeedTestWish};
+use ropewalk_control::api::{Request, SpeedTestState, SpeedTestWish};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::ask;
 use crate::args::Speedtest;
-use crate::exit::{Failure, plain, print};
+use crate::exit::{Failure, print};
+use crate::live::Live;
 use crate::render;
 
 /// How often it is asked for.
@@ -32,9 +32,11 @@ pub(crate) fn run(test: &Speedtest) -> Result<(), Failure> {
             .context("cannot listen to signals")?;
     }
     let mut report = ask::speed_test(socket, &Request::StartSpeedTest(wish(test)))?;
-    let live = Live::start();
+    let mut live = Live::start();
     while report.state == SpeedTestState::Running {
-        live.show(&report);
+        if let Some(progress) = &report.phase {
+            live.show(|| render::speed_progress(progress));
+        }
         thread::sleep(EVERY);
         let id = report.id;
         let request = match told_to_end.load(Ordering::Relaxed) {
@@ -65,32 +67,5 @@ fn wish(test: &Speedtest) -> SpeedTestWish {
         up: test.up || both,
         max_bytes: test.max,
         metered: test.metered,
-    }
-}
-
-/// A line on standard error that says how far it is, if that is a terminal; gone when dropped.
-struct Live {
-    is_terminal: bool,
-}
-
-impl Live {
-    fn start() -> Self {
-        Self { is_terminal: io::stderr().is_terminal() }
-    }
-
-    fn show(&self, report: &SpeedTestReport) {
-        if let Some(progress) = report.phase.as_ref().filter(|_| self.is_terminal) {
-            let line = render::speed_progress(progress);
-            // Nobody is left to tell if it is closed.
-            drop(write!(io::stderr(), "\r{}\u{1b}[K", plain(&line)));
-        }
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        if self.is_terminal {
-            drop(write!(io::stderr(), "\r\u{1b}[K"));
-        }
     }
 }

@@ -52,7 +52,7 @@ impl KeptFile for Kept {
 
     fn replace(&self, content: Content) -> oneshot::Receiver<io::Result<()>> {
         let (written, told) = oneshot::channel();
-        let result = content().and_then(|content| std::fs::write(&self.0, content));
+        let result = File::create(&self.0).and_then(|mut file| content(&mut file));
         written.send(result).expect("who asked is told");
         told
     }
@@ -238,7 +238,7 @@ impl Etcd {
 
     /// All that the registry has now.
     pub(crate) async fn all(&self, proxy: &Changes) -> Cache {
-        Cache::read(&proxy.store).await.unwrap()
+        Cache::read(&proxy.store, &proxy.mirror).await.unwrap()
     }
 }
 

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "what was measured, and why a test is skipped")]
 
 mod bed;
+mod import;
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,6 @@ use ropewalk_fleet::changes::{ChangeError, Changes, Claimed};
 use ropewalk_fleet::layout::{ProxyState, hash};
 use ropewalk_fleet::service::News;
 use ropewalk_fleet::store::StoreError;
-use ropewalk_fleet::transfer::FiledClient;
 
 /// How often two proxies are shown one invitation.
 const RACES: u16 = 1000;
@@ -99,14 +99,14 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
         assert_eq!(claim(1, 1).await, bound(None));
         assert_eq!(claim(1, 1).await, bound(None), "the answer may have been lost");
         assert_eq!(claim(1, 2).await, Claimed::Used("laptop".into()));
-        let address = bed.all(&one).await.clients[&client(1)].address_v4;
+        let address = bed.all(&one).await.clients.get(&client(1)).unwrap().address_v4;
 
         let again = one.invite("laptop", true, (&token(2), u64::MAX), 2).await.unwrap();
         assert_eq!(again, (Some(client(1)), 0));
         assert_eq!(claim(2, 3).await, bound(Some(client(1))));
         let kept = bed.all(&one).await;
         assert_eq!(kept.clients.len(), 1);
-        assert_eq!(kept.clients[&client(3)].address_v4, address);
+        assert_eq!(kept.clients.get(&client(3)).unwrap().address_v4, address);
 
         one.invite("phone", false, (&token(3), 5), 9).await.unwrap();
         assert_eq!(claim(3, 4).await, Claimed::Over("phone".into()));
@@ -123,7 +123,8 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
         one.mirror.lock().cache = kept;
         invite(&one, "laptop", 6).await;
         assert_eq!(claim(6, 5).await, bound(None));
-        assert_eq!(bed.all(&one).await.clients[&client(5)].address_v4, address);
+        let kept = bed.all(&one).await;
+        assert_eq!(kept.clients.get(&client(5)).unwrap().address_v4, address);
     });
 }
 
@@ -149,7 +150,7 @@ fn a_client_is_disabled_and_enabled_at_all_proxies_and_stays_so_with_another_key
         let bound = one.claim(&token(2), client(2), 9).await.unwrap();
         assert!(matches!(bound, Claimed::Bound { disabled: true, .. }), "{bound:?}");
         assert_eq!(one.enable("laptop", true).await.unwrap(), (client(2), true));
-        assert!(!bed.all(&one).await.clients[&client(2)].disabled);
+        assert!(!bed.all(&one).await.clients.get(&client(2)).unwrap().disabled);
         let nobody = one.enable("phone", false).await.unwrap_err().to_string();
         assert!(nobody.contains("no client `phone` has joined"), "{nobody}");
     });
@@ -285,11 +286,9 @@ fn a_compaction_beneath_the_watch_is_caught_up_by_another_list() {
         bed.cut(false);
         bed.wait_for(&service, |cache| cache.clients.contains_key(&client(3))).await;
         let mirrored = service.mirror().lock();
-        assert_eq!(mirrored.cache.clients.keys().copied().collect::<Vec<_>>(), {
-            let mut keys = vec![client(2), client(3)];
-            keys.sort();
-            keys
-        });
+        let mut keys: Vec<_> = mirrored.cache.clients.keys().copied().collect();
+        keys.sort();
+        assert_eq!(keys, [client(2), client(3)]);
         assert_eq!(mirrored.lists, 2);
     });
 }
@@ -366,7 +365,8 @@ fn the_session_that_etcd_saw_begin_later_wins_though_the_other_proxys_clock_is_a
             }
         };
         assert_eq!(told, (client(1), AN_HOUR_AHEAD));
-        assert_eq!(*bed.all(&near).await.sessions[&client(1)].proxy, *"two");
+        let sessions = bed.all(&near).await.sessions;
+        assert_eq!(*sessions.get(&client(1)).unwrap().proxy, *"two");
         // Who comes back to it has a newer session there, although its own proxy's clock says otherwise.
         one.note_session(client(1), Some(2_000));
         bed.wait_for(&one, |cache| {
@@ -392,7 +392,8 @@ fn a_session_that_began_while_its_proxy_was_cut_off_is_judged_by_the_clocks() {
         one.note(client(2), Some(3_000));
         assert_eq!(one.say().await.unwrap(), [(client(1), 1_000)]);
         let sessions = bed.all(&proxy(&bed, "near")).await.sessions;
-        assert_eq!((&*sessions[&client(1)].proxy, &*sessions[&client(2)].proxy), ("two", "one"));
+        let at = |number| &*sessions.get(&client(number)).unwrap().proxy;
+        assert_eq!((at(1), at(2)), ("two", "one"));
     });
 }
 
@@ -539,50 +540,5 @@ fn a_certificate_that_etcd_or_this_host_does_not_trust_is_told_with_where_to_loo
         bed.proxy_by_tls("one", "ca.pem", "client").agree().await.unwrap();
         let missing = bed.proxy_by_tls("one", "ca.pem", "nobody").agree().await.unwrap_err();
         assert!(missing.to_string().contains("cannot read"), "{missing}");
-    });
-}
-
-#[test]
-fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named() {
-    let Some(bed) = Bed::new(&[]) else { return };
-    bed.run(async |bed| {
-        let one = proxy(&bed, "one");
-        let filed = |number: u8| FiledClient {
-            name: format!("client-{number}"),
-            public_key: client(number.into()),
-            address_v4: [10, 77, 1, number].into(),
-            address_v6: None,
-            since: 7,
-            disabled: number == 9,
-            formerly: None,
-        };
-        let all: Vec<_> = (1..=100).map(filed).collect();
-        let imported = one.import(&all).await.unwrap();
-        assert_eq!((imported.added, imported.known, imported.refused.len()), (100, 0, 0));
-        let mut exported = one.export().await.unwrap();
-        exported.sort_by_key(|client| client.address_v4);
-        assert_eq!(exported, all);
-        // Again, with others that cannot be.
-        let stranger = FiledClient { public_key: client(201), ..filed(1) };
-        let neighbour = FiledClient { name: "other".to_owned(), ..stranger.clone() };
-        let outside = FiledClient {
-            name: "far".to_owned(),
-            public_key: client(202),
-            address_v4: [192, 0, 2, 1].into(),
-            ..filed(1)
-        };
-        let renamed = FiledClient { name: "renamed".to_owned(), ..filed(2) };
-        let more = [filed(1), filed(101), stranger, neighbour, outside, renamed];
-        let imported = one.import(&more).await.unwrap();
-        assert_eq!((imported.added, imported.known), (1, 1));
-        for (why, part) in imported.refused.iter().zip([
-            "client-1: another client of the fleet has this name",
-            "other: its address 10.77.1.1 is that of `client-1`",
-            "far: its address 192.0.2.1 is outside the pool",
-            "renamed: its key is in already, as `client-2`",
-        ]) {
-            assert!(why.contains(part), "{why}");
-        }
-        assert_eq!(one.export().await.unwrap().len(), 101);
     });
 }

@@ -35,36 +35,31 @@ pub const TOKEN_LEN: usize = 8 + 16;
 pub const TOKEN_LIFETIME: Duration = Duration::from_secs(120);
 
 /// A moment of the wall clock, as TAI64N has it but counted from 1970: 8 bytes of seconds, 4 of
-/// nanoseconds.
+/// nanoseconds, big-endian as on the wire. So moments are in the order of their bytes, and one takes no more room than these: a
+/// proxy keeps one for each client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Timestamp {
-    seconds: u64,
-    nanos: u32,
-}
+pub struct Timestamp([u8; 12]);
 
 impl Timestamp {
     /// From the time since 1970. The driver reads the clock; the core is told.
     #[must_use]
     pub const fn from_unix(since_1970: Duration) -> Self {
-        Self { seconds: since_1970.as_secs(), nanos: since_1970.subsec_nanos() }
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = since_1970.as_secs().to_be_bytes();
+        let [n0, n1, n2, n3] = since_1970.subsec_nanos().to_be_bytes();
+        Self([s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3])
     }
 
     /// The wire's 12 bytes, big-endian.
     #[must_use]
-    pub fn to_bytes(self) -> [u8; 12] {
-        let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&self.seconds.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.nanos.to_be_bytes());
-        bytes
+    pub const fn to_bytes(self) -> [u8; 12] {
+        self.0
     }
 
     /// Reads the wire's 12 bytes; `None` if they claim more nanoseconds than a second has.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 12]) -> Option<Self> {
-        let [s0, s1, s2, s3, s4, s5, s6, s7, n0, n1, n2, n3] = bytes;
-        let seconds = u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
-        let nanos = u32::from_be_bytes([n0, n1, n2, n3]);
-        (nanos < 1_000_000_000).then_some(Self { seconds, nanos })
+        let [.., n0, n1, n2, n3] = bytes;
+        (u32::from_be_bytes([n0, n1, n2, n3]) < 1_000_000_000).then_some(Self(bytes))
     }
 }
 

@@ -359,8 +359,8 @@ impl Admission {
         let Some(peer) = peers.get_mut(&first.client) else {
             return Verdict::Silence(DropReason::UnknownClient);
         };
-        match first.judge(now, &peer.freshness, &self.tokens) {
-            Freshness::Fresh(record) => peer.freshness = record,
+        match first.judge(now, &peer.freshness(), &self.tokens) {
+            Freshness::Fresh(record) => peer.set_freshness(record),
             Freshness::Stale => {
                 self.counters.retries += 1;
                 let answer = first.retry(now, rng, &mut self.tokens);
@@ -369,9 +369,9 @@ impl Admission {
         }
         // Its older sessions make room when this one is used, or soon after.
         let others = sessions.len().saturating_sub(peer.count());
-        let heard = peer.session.and_then(|index| sessions.get(index)).map(|s| s.last_heard);
+        let heard = peer.session().and_then(|index| sessions.get(index)).map(|s| s.last_heard);
         let displaced = heard.map(|heard| now.since(heard)).filter(|ago| *ago < IN_USE);
-        let config = &peer.config;
+        let config = peer.config();
         let granted = if !config.enabled {
             Err(Refusal::Disabled)
         } else if first.hello.parameters.yields && displaced.is_some() {

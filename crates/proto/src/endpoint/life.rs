@@ -8,6 +8,7 @@ use ropewalk_settings::PublicKey;
 
 use super::Endpoint;
 use super::admission::Admitted;
+use super::peers::PeerConfig;
 use super::sessions::{Phase, Session};
 use crate::crypto::keys::{HandshakeRole, KeyRing};
 use crate::crypto::rekey::RekeyContext;
@@ -24,6 +25,7 @@ impl Endpoint {
             admitted;
         let Some(peer) = self.peers.get_mut(&client) else { return };
         let oldest = peer.grant(accept.index);
+        let PeerConfig { psk, filter, .. } = peer.config();
         let info = SessionInfo::of_proxy(&accept, links);
         let established = Established {
             side: Side::Proxy,
@@ -32,7 +34,7 @@ impl Endpoint {
             rekey: Credentials {
                 local: Arc::clone(&self.secret),
                 remote: client,
-                psk: peer.config.psk.clone(),
+                psk,
                 context: RekeyContext::from(&keys),
             },
             gateways: info.own.iter().map(IpNet::addr).collect(),
@@ -41,9 +43,8 @@ impl Endpoint {
             // Only a proxy is asked.
             peer_tests_speed: false,
         };
-        let filter = peer.config.filter.clone();
         let mut config = self.tunnel.clone();
-        if let Some(scheduling) = &peer.scheduling {
+        if let Some(scheduling) = peer.scheduling() {
             config.scheduling.clone_from(scheduling);
         }
         let mut seed = [0; 32];
@@ -63,9 +64,7 @@ impl Endpoint {
         (session.phase, session.since) = (Phase::Confirmed, now);
         let (key, info) = (session.peer, session.info.clone());
         let Some(peer) = self.peers.get_mut(&key) else { return };
-        peer.detach(index);
-        peer.sessions += 1;
-        if let Some(old) = peer.session.replace(index) {
+        if let Some(old) = peer.take_up(index) {
             self.leave(now, old, CloseReason::Replaced, EndReason::Replaced);
         }
         if let Some(local_acks) = self.left.take(&key)
@@ -85,8 +84,7 @@ impl Endpoint {
         reason: EndReason,
     ) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
-        let had = peer.pending.clone().into_iter().chain(peer.session);
-        for index in had {
+        for index in peer.indices() {
             self.end(now, index, said, reason);
         }
     }
@@ -112,7 +110,7 @@ impl Endpoint {
         let key = session.peer;
         self.left.leave(now, key, session.tunnel.hand_over());
         if let Some(peer) = self.peers.get_mut(&key) {
-            peer.totals.get_or_insert_default().keep(&session.tunnel);
+            peer.totals_mut().keep(&session.tunnel);
             peer.note_speed_use(now, session.tunnel.take_speed_use(now));
         }
         self.sessions.touch(index);
@@ -126,7 +124,7 @@ impl Endpoint {
         if session.phase == Phase::Confirmed {
             self.left.leave(now, session.peer, session.tunnel.hand_over());
             if let Some(peer) = self.peers.get_mut(&session.peer) {
-                peer.totals.get_or_insert_default().keep(&session.tunnel);
+                peer.totals_mut().keep(&session.tunnel);
                 peer.note_speed_use(now, session.tunnel.take_speed_use(now));
             }
             self.tell(session.peer, Event::SessionEnded(reason));

@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use ipnet::{Ipv4Net, Ipv6Net};
+use ropewalk_dense::{DenseMap, Index};
+use ropewalk_settings::{PresharedKey, PublicKey};
 
-use ropewalk_settings::{PresharedKey, PublicKey, Scheduling};
-
-use super::Totals;
-use super::speed::SpeedAccount;
-use super::table::Table;
-use crate::crypto::freshness::{FreshnessRecord, Timestamp};
-use crate::time::{Duration, Instant};
-use crate::tunnel::{InnerFilter, SpeedUse};
+use super::peer::{Peer, Terms};
+use crate::crypto::freshness::Timestamp;
+use crate::tunnel::InnerFilter;
 use crate::units::SessionIndex;
 
 /// What the proxy's owner says of a client.
@@ -35,7 +31,7 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v4 = self.inner_v4.map(|net| IpAddr::V4(net.addr()));
         v4.into_iter().chain(self.inner_v6.map(|net| IpAddr::V6(net.addr())))
     }
@@ -60,85 +56,20 @@ pub enum AddPeerError {
     NetworkTaken(Ipv6Net),
 }
 
-/// Pending sessions of one client. A client has two questions open at most, and may take either answer.
-const MAX_PENDING: usize = 2;
-
-/// What is known of a client.
-pub(super) struct Peer {
-    pub(super) config: PeerConfig,
-    pub(super) freshness: FreshnessRecord,
-    /// Granted, but not used yet; oldest first.
-    pub(super) pending: ArrayVec<SessionIndex, MAX_PENDING>,
-    /// In use.
-    pub(super) session: Option<SessionIndex>,
-    /// Sessions so far.
-    pub(super) sessions: u64,
-    /// How this end sends to it, if otherwise than to all.
-    pub(super) scheduling: Option<Box<Scheduling>>,
-    /// Sum over the sessions that are over; none is yet. Most of many clients are idle: they are kept small.
-    pub(super) totals: Option<Box<Totals>>,
-    /// When a first message of it was last spared the limit on decryptions.
-    spared_at: Option<Instant>,
-    /// What it used of an hour's speed tests, if it ever tested.
-    speed: Option<Box<SpeedAccount>>,
-}
-
-/// A client asks once a second at most, whatever it hears (PROTOCOL §6.6): more is not spared.
-const SPARED_EVERY: Duration = Duration::from_secs(1);
-
-impl Peer {
-    /// Another session is granted. Returns the one that has to go for it.
-    pub(super) fn grant(&mut self, index: SessionIndex) -> Option<SessionIndex> {
-        let oldest = self.pending.is_full().then(|| self.pending.remove(0));
-        self.pending.push(index);
-        oldest
-    }
-
-    /// Whether a first message that brought it a session is spared the limit on decryptions.
-    pub(super) fn is_spared(&mut self, now: Instant) -> bool {
-        let spared = self.spared_at.is_none_or(|at| now.since(at) >= SPARED_EVERY);
-        if spared {
-            self.spared_at = Some(now);
-        }
-        spared
-    }
-
-    /// It used so much for speed tests.
-    pub(super) fn note_speed_use(&mut self, now: Instant, used: SpeedUse) {
-        if used != SpeedUse::default() {
-            self.speed_account(now).add(now, used);
-        }
-    }
-
-    /// What it has had of an hour's speed tests.
-    pub(super) fn speed_account(&mut self, now: Instant) -> &mut SpeedAccount {
-        self.speed.get_or_insert_with(|| Box::new(SpeedAccount::new(now)))
-    }
-
-    /// How many sessions it has.
-    pub(super) fn count(&self) -> usize {
-        self.pending.len() + usize::from(self.session.is_some())
-    }
-
-    /// Whether it never had a session, nor has one that waits to be used.
-    pub(super) fn is_unused(&self) -> bool {
-        self.sessions == 0 && self.count() == 0
-    }
-
-    /// It has this session no more.
-    pub(super) fn detach(&mut self, index: SessionIndex) {
-        self.session.take_if(|present| *present == index);
-        self.pending.retain(|present| *present != index);
-    }
-}
+/// Terms that are known, for the next clients to share: more differ only where clients have addresses of one family, or filters of their own.
+const KNOWN_TERMS: usize = 8;
 
 /// All clients.
 #[derive(Default)]
 pub(super) struct PeerTable {
-    peers: Table<PublicKey, Peer>,
-    owners: Table<IpAddr, PublicKey>,
-    /// The networks behind clients, by their first addresses, and whose each is.
-    networks: BTreeMap<Ipv6Addr, (Ipv6Net, PublicKey)>,
+    peers: DenseMap<PublicKey, Peer>,
+    /// Whose each inner address is.
+    by_v4: Index,
+    by_v6: Index,
+    /// The networks behind clients, by their first addresses, and where the client of each stands. Few have one.
+    networks: BTreeMap<Ipv6Addr, (Ipv6Net, u32)>,
+    /// What several clients have in common, those of the newest first.
+    terms: Vec<Arc<Terms>>,
 }
 
 impl PeerTable {
@@ -149,7 +80,10 @@ impl PeerTable {
         config: PeerConfig,
         now: Timestamp,
     ) -> Result<bool, AddPeerError> {
-        let taken = |address: &IpAddr| self.owners.get(address).is_some_and(|owner| *owner != key);
+        let taken = |address: &IpAddr| {
+            let owner = self.place_of(*address).and_then(|place| self.peers.at(place));
+            owner.is_some_and(|(owner, _)| *owner != key)
+        };
         if let Some(address) = config.addresses().find(taken) {
             return Err(AddPeerError::AddressTaken(address));
         }
@@ -158,26 +92,32 @@ impl PeerTable {
             return Err(AddPeerError::NetworkTaken(network));
         }
         self.free_addresses(&key);
-        self.owners.extend(config.addresses().map(|address| (address, key)));
-        self.networks.extend(network.map(|network| (network.network(), (network, key))));
-        if let Some(peer) = self.peers.get_mut(&key) {
-            let changed = !peer.config.is_same(&config);
-            peer.config = config;
-            return Ok(changed);
-        }
-        let peer = Peer {
-            config,
-            freshness: FreshnessRecord::since(now),
-            pending: ArrayVec::new(),
-            session: None,
-            sessions: 0,
-            scheduling: None,
-            totals: None,
-            spared_at: None,
-            speed: None,
+        let terms = self.share(Terms::of(&config));
+        let changed = match self.peers.get_mut(&key) {
+            Some(peer) => {
+                let changed = !peer.config().is_same(&config);
+                peer.set(config, terms);
+                changed
+            }
+            None => {
+                self.peers.insert(key, Peer::new(config, terms, now));
+                false
+            }
         };
-        self.peers.insert(key, peer);
-        Ok(false)
+        self.take_addresses(&key);
+        Ok(changed)
+    }
+
+    /// These terms, shared with other clients that have the same.
+    fn share(&mut self, fresh: Terms) -> Arc<Terms> {
+        if !fresh.are_common() {
+            return Arc::new(fresh);
+        }
+        let known = self.terms.iter().position(|terms| **terms == fresh);
+        let terms = known.map_or_else(|| Arc::new(fresh), |at| self.terms.remove(at));
+        self.terms.truncate(KNOWN_TERMS - 1);
+        self.terms.insert(0, Arc::clone(&terms));
+        terms
     }
 
     pub(super) fn remove(&mut self, key: &PublicKey) {
@@ -185,20 +125,40 @@ impl PeerTable {
         self.peers.remove(key);
     }
 
-    /// The addresses that it has may be another's.
-    fn free_addresses(&mut self, key: &PublicKey) {
-        let Some(peer) = self.peers.get(key) else { return };
-        for address in peer.config.addresses() {
-            self.owners.remove(&address);
+    /// The addresses that it has are its own, and those of the network behind it.
+    fn take_addresses(&mut self, key: &PublicKey) {
+        let Self { peers, by_v4, by_v6, networks, .. } = self;
+        let Some(place) = peers.place(key) else { return };
+        if let Some(v4) = v4_at(peers, place) {
+            by_v4.insert(&v4, place, |place| v4_at(peers, place));
         }
-        if let Some(network) = peer.config.filter.network {
-            self.networks.remove(&network.network());
+        if let Some(v6) = v6_at(peers, place) {
+            by_v6.insert(&v6, place, |place| v6_at(peers, place));
+        }
+        if let Some(network) = network_at(peers, place) {
+            networks.insert(network.network(), (network, place));
+        }
+    }
+
+    /// The addresses that it has may be another's, and those of the network behind it.
+    fn free_addresses(&mut self, key: &PublicKey) {
+        let Self { peers, by_v4, by_v6, networks, .. } = self;
+        let Some(place) = peers.place(key) else { return };
+        if let Some(v4) = v4_at(peers, place) {
+            by_v4.remove(&v4, |owner| owner == place);
+        }
+        if let Some(v6) = v6_at(peers, place) {
+            by_v6.remove(&v6, |owner| owner == place);
+        }
+        if let Some(network) = network_at(peers, place) {
+            networks.remove(&network.network());
         }
     }
 
     /// Whether a network has addresses that are behind another client than this one. Those that are known have none in common.
     fn overlaps_another(&self, network: Ipv6Net, own: &PublicKey) -> bool {
-        let is_anothers = |(_, owner): &(Ipv6Net, PublicKey)| owner != own;
+        let own = self.peers.place(own);
+        let is_anothers = |(_, place): &(Ipv6Net, u32)| Some(*place) != own;
         let within = self.networks.range(network.network()..=network.broadcast());
         let around = self.networks.range(..network.network()).next_back();
         let around = around.filter(|(_, (known, _))| known.contains(&network.network()));
@@ -222,7 +182,7 @@ impl PeerTable {
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.peers.values_mut()
+        self.peers.iter_mut().map(|(_, peer)| peer)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Peer)> {
@@ -231,21 +191,57 @@ impl PeerTable {
 
     /// The session in use that leads to an inner address, or to one behind a client.
     pub(super) fn session_for(&self, destination: IpAddr) -> Option<SessionIndex> {
-        let owner = self.owners.get(&destination).or_else(|| self.behind(destination));
-        self.peers.get(owner?)?.session
+        let place = self.place_of(destination).or_else(|| self.behind(destination));
+        let (_, peer) = self.peers.at(place?)?;
+        peer.session()
     }
 
-    /// The client in whose network an address lies.
-    fn behind(&self, address: IpAddr) -> Option<&PublicKey> {
-        let IpAddr::V6(address) = address else { return None };
-        let (_, (network, owner)) = self.networks.range(..=address).next_back()?;
-        network.contains(&address).then_some(owner)
+    /// Where the client with an inner address stands.
+    fn place_of(&self, address: IpAddr) -> Option<u32> {
+        match address {
+            IpAddr::V4(v4) => {
+                let v4 = u32::from(v4);
+                self.by_v4.find(&v4, |place| v4_at(&self.peers, place) == Some(v4))
+            }
+            IpAddr::V6(v6) => {
+                let v6 = u128::from(v6);
+                self.by_v6.find(&v6, |place| v6_at(&self.peers, place) == Some(v6))
+            }
+        }
     }
+
+    /// Where the client stands in whose network an address lies.
+    fn behind(&self, address: IpAddr) -> Option<u32> {
+        let IpAddr::V6(address) = address else { return None };
+        let (_, (network, place)) = self.networks.range(..=address).next_back()?;
+        network.contains(&address).then_some(*place)
+    }
+}
+
+/// The inner IPv4 address of the client at a place.
+fn v4_at(peers: &DenseMap<PublicKey, Peer>, place: u32) -> Option<u32> {
+    let (_, peer) = peers.at(place)?;
+    peer.v4().map(u32::from)
+}
+
+/// The inner IPv6 address of the client at a place.
+fn v6_at(peers: &DenseMap<PublicKey, Peer>, place: u32) -> Option<u128> {
+    let (_, peer) = peers.at(place)?;
+    peer.v6().map(u128::from)
+}
+
+/// The network behind the client at a place.
+fn network_at(peers: &DenseMap<PublicKey, Peer>, place: u32) -> Option<Ipv6Net> {
+    let (_, peer) = peers.at(place)?;
+    peer.network()
 }
 
 #[cfg(test)]
 mod tests {
+    use ipnet::IpNet;
+
     use super::*;
+    use crate::time::Duration;
 
     const NOW: Timestamp = Timestamp::from_unix(Duration::from_secs(1_800_000_000));
 
@@ -289,7 +285,8 @@ mod tests {
         }
         assert_eq!(peers.set(b, with("10.0.0.3/24", "2001:db8:7:200::/64"), NOW), Ok(false));
         let owner = |peers: &PeerTable, address: &str| {
-            peers.behind(address.parse().unwrap()).copied()
+            let place = peers.behind(address.parse().unwrap())?;
+            peers.peers.at(place).map(|(key, _)| *key)
         };
         for (address, expected) in [
             ("2001:db8:7:100::", Some(a)),
@@ -319,5 +316,65 @@ mod tests {
         let renamed = PeerConfig { name: "lisa".into(), ..config("10.0.0.2/24") };
         assert_eq!(peers.set(key, renamed.clone(), NOW), Ok(false));
         assert_eq!(peers.set(key, PeerConfig { enabled: false, ..renamed }, NOW), Ok(true));
+    }
+
+    #[test]
+    fn what_the_owner_says_of_a_client_is_kept_whatever_others_have_in_common() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let filter = InnerFilter {
+            sources: [address("10.0.0.2"), address("fd00::2")].into(),
+            refused: ["10.0.0.0/24".parse::<IpNet>().unwrap()].into(),
+            ..InnerFilter::default()
+        };
+        let inner_v6 = Some("fd00::2/64".parse().unwrap());
+        let network = Some("2001:db8:7::/56".parse().unwrap());
+        let behind = InnerFilter { network, ..filter.clone() };
+        let both = PeerConfig { inner_v6, filter, ..config("10.0.0.2/24") };
+        let table = [
+            both.clone(),
+            PeerConfig { name: "lisa".into(), ..both.clone() },
+            PeerConfig { enabled: false, ..both.clone() },
+            PeerConfig { psk: PresharedKey::from_bytes([7; 32]), ..both.clone() },
+            PeerConfig { inner_v4: None, ..both.clone() },
+            PeerConfig { inner_v6: None, ..both.clone() },
+            PeerConfig { inner_v4: None, inner_v6: None, ..both.clone() },
+            PeerConfig { filter: InnerFilter::default(), ..both.clone() },
+            PeerConfig { filter: behind, ..both.clone() },
+            PeerConfig { inner_v4: Some("10.0.0.2/16".parse().unwrap()), ..both },
+        ];
+        let mut peers = PeerTable::default();
+        let key = PublicKey::from_bytes([1; 32]);
+        for (round, said) in (0..).zip(table.iter().cycle().take(3 * table.len())) {
+            peers.set(key, said.clone(), NOW).unwrap();
+            let kept = peers.get(&key).unwrap().config();
+            assert!(kept.is_same(said) && kept.name == said.name, "{round}: {kept:?}");
+            assert!(peers.terms.len() <= KNOWN_TERMS);
+            let is_found = |text: &str| peers.place_of(address(text)).is_some();
+            let expected = (said.inner_v4.is_some(), said.inner_v6.is_some());
+            assert_eq!((is_found("10.0.0.2"), is_found("fd00::2")), expected, "{round}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_never_here_takes_104_bytes_and_shares_the_rest() {
+        assert!(size_of::<Option<(PublicKey, Peer)>>() <= 104);
+        let mut peers = PeerTable::default();
+        for number in 1..=1000_u16 {
+            let [high, low] = number.to_be_bytes();
+            let mut key = [9; 32];
+            key[..2].copy_from_slice(&[high, low]);
+            let own = format!("10.1.{high}.{low}");
+            let sources = [own.parse().unwrap()].into_iter().collect();
+            let filter = InnerFilter { sources, ..InnerFilter::default() };
+            let config = PeerConfig { filter, ..config(&format!("{own}/16")) };
+            peers.set(PublicKey::from_bytes(key), config, NOW).unwrap();
+        }
+        assert_eq!((peers.terms.len(), Arc::strong_count(&peers.terms[0])), (1, 1001));
+        // The network behind one of them is shared with nobody.
+        let network = Some("2001:db8:7::/56".parse().unwrap());
+        let filter = InnerFilter { network, ..InnerFilter::default() };
+        let own = PeerConfig { filter, ..config("10.2.0.1/16") };
+        peers.set(PublicKey::from_bytes([8; 32]), own, NOW).unwrap();
+        assert_eq!((peers.terms.len(), Arc::strong_count(&peers.terms[0])), (1, 1001));
     }
 }

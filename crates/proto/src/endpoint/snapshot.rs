@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Endpoint;
-use super::peers::Peer;
+use super::peer::Peer;
 use super::sessions::Phase;
 use crate::error::DropCounters;
 use crate::event::SessionInfo;
@@ -157,22 +157,22 @@ impl Endpoint {
     fn peer_stats(&self, key: PublicKey, peer: &Peer) -> PeerStats {
         let mut stats = PeerStats {
             key,
-            name: Arc::clone(&peer.config.name),
+            name: Arc::clone(peer.name()),
             session: None,
-            sessions: peer.sessions,
+            sessions: peer.sessions(),
             accepted: Traffic::default(),
             delivered: Traffic::default(),
             ledger: Ledger::default(),
             outages: Outages::default(),
             drops: DropCounters::default(),
         };
-        if let Some(totals) = &peer.totals {
+        if let Some(totals) = peer.totals() {
             (stats.accepted, stats.delivered) = (totals.accepted, totals.delivered);
             stats.ledger.clone_from(&totals.ledger);
             stats.outages.clone_from(&totals.outages);
             stats.drops.clone_from(&totals.drops);
         }
-        if let Some(session) = peer.session.and_then(|index| self.sessions.get(index)) {
+        if let Some(session) = peer.session().and_then(|index| self.sessions.get(index)) {
             let tunnel = session.tunnel.stats();
             stats.accepted = stats.accepted.plus(tunnel.accepted);
             stats.delivered = stats.delivered.plus(tunnel.delivered);

@@ -11,6 +11,7 @@ use ropewalk_settings::PublicKey;
 
 use super::{Daemon, Host};
 use crate::config::PeerConfig;
+use crate::leases::Lease;
 use crate::registry::{Member, News, Outcome};
 use crate::worker::Order;
 
@@ -27,9 +28,13 @@ impl<H: Host> Daemon<H> {
                     self.enable(now, &enabled);
                     asked.answer(Ok(Response::Enabled(enabled)));
                 }
-                Outcome::Bound(member) => self.let_in(now, &member),
+                Outcome::Bound(member, lease) => self.let_in(now, &member, lease),
                 Outcome::Settled(client, claim) => self.settle(now, &client, claim),
                 Outcome::Changed { gone, come } => self.change_peers(now, gone, &come),
+                Outcome::NotOurs => {
+                    let gone = self.peers.iter().map(|peer| peer.public_key).collect();
+                    self.change_peers(now, gone, &[]);
+                }
                 Outcome::Displaced(client) => self.displace(now, client),
                 Outcome::Draining(draining) => self.drain(draining),
                 Outcome::Fleet(list) => self.tell_fleet(&list),
@@ -65,8 +70,9 @@ impl<H: Host> Daemon<H> {
         }
     }
 
-    /// Lets a client in that joined by an invitation, and answers what it asked.
-    fn let_in(&mut self, now: Instant, member: &Member) {
+    /// Lets a client in that joined by an invitation, and answers what it asked. `lease`: its addresses, where they stand in no table
+    /// here.
+    fn let_in(&mut self, now: Instant, member: &Member, lease: Option<Lease>) {
         let (name, client) = (&member.name, member.public_key);
         tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
         let known = self.registry.name_of(&self.config.peers, &client);
@@ -77,7 +83,11 @@ impl<H: Host> Daemon<H> {
             return self.settle(now, &client, Claim::Unknown);
         }
         self.registry.admit(&self.config.peers);
-        let config = member.config();
+        let config = PeerConfig {
+            address_v4: lease.map(|lease| lease.v4),
+            address_v6: lease.and_then(|lease| lease.v6),
+            ..member.config()
+        };
         let peer = self.peers.admit(now, &config, self.registry.leases());
         let core = peer.for_core(&self.config, &self.inside);
         self.follow_clients();
@@ -94,7 +104,6 @@ impl<H: Host> Daemon<H> {
             0 => self.worker.set_peers(now, peers),
             home => self.group.order(home, Order::SetPeers(peers)),
         }
-        self.group.note_homes();
         let claim = Claim::Bound { config: Box::new(core), instead_of: None };
         self.settle(now, &client, claim);
     }

@@ -24,9 +24,9 @@ impl<H: Host> Daemon<H> {
         let mut report = compare(&self.config, &config);
         let mut own = false;
         for peer in self.peers.iter() {
-            let Some(scheduling) = &peer.scheduling else { continue };
+            let Some(scheduling) = peer.scheduling() else { continue };
             own = true;
-            let key = format!("tunnel.scheduler towards {}", peer.config.name);
+            let key = format!("tunnel.scheduler towards {}", peer.name);
             report.compare(&key, [scheduling.in_words(), "as towards all".to_owned()], true);
         }
         if own || self.config.tunnel.scheduling != config.tunnel.scheduling {
@@ -59,7 +59,7 @@ impl<H: Host> Daemon<H> {
         let (known, passed_over) = self.registry.peers(&self.config.peers);
         passed_over.iter().for_each(|why| tracing::warn!("{why}"));
         let keys: BTreeSet<_> = known.iter().map(|peer| peer.public_key).collect();
-        let here: Vec<_> = self.peers.iter().map(|peer| peer.config.public_key).collect();
+        let here: Vec<_> = self.peers.iter().map(|peer| peer.public_key).collect();
         for gone in here.into_iter().filter(|key| !keys.contains(key)) {
             // While it is still known, so that its routes go.
             self.end_peer(now, gone);

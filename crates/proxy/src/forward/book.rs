@@ -78,12 +78,12 @@ impl ForwardBook {
         }
         // A fleet may have a million clients: they are looked through once.
         let names: BTreeSet<&str> = self.0.iter().map(|entry| entry.forward.to.as_str()).collect();
-        let named = peers.iter().filter(|peer| names.contains(&*peer.config.name));
-        let named: BTreeMap<&str, &Peer> = named.map(|peer| (&*peer.config.name, peer)).collect();
+        let named = peers.iter().filter(|peer| names.contains(&*peer.name));
+        let named: BTreeMap<&str, &Peer> = named.map(|peer| (&*peer.name, peer)).collect();
         let mut changed = false;
         for entry in &mut self.0 {
             let client = named.get(entry.forward.to.as_str()).map(|peer| Client {
-                key: peer.config.public_key,
+                key: peer.public_key,
                 inner: peer.addresses().filter(|inner| entry.forward.lets_in(inner)).collect(),
             });
             if client == entry.client {
@@ -189,7 +189,7 @@ fn state(
     peer: &Peer,
     proxy_of: &dyn Fn(&PublicKey) -> Option<String>,
 ) -> (ForwardState, Option<String>) {
-    let why = peer.reason.as_deref().unwrap_or("nobody knows why");
+    let why = peer.reason().unwrap_or("nobody knows why");
     if client.inner.is_empty() {
         let reason = match peer.addresses().next() {
             Some(_) => format!("`from` names networks of a family of which {to} has no address"),
@@ -197,7 +197,7 @@ fn state(
         };
         return (ForwardState::Refused, Some(reason));
     }
-    let reason = match (peer.state, proxy_of(&client.key)) {
+    let reason = match (peer.state(), proxy_of(&client.key)) {
         (TunnelState::Up, _) => return (ForwardState::Active, None),
         (TunnelState::Stalled, _) => format!("no link of {to} carries packets: {why}"),
         (_, Some(proxy)) => {

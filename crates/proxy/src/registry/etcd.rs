@@ -45,7 +45,8 @@ const NEWS: usize = 16;
 pub struct Etcd {
     service: Service,
     config: RegistryConfig,
-    table: LeaseTable,
+    /// Nothing: addresses stand with their clients.
+    leases: LeaseTable,
     /// The sessions here, and when each began, in microseconds since 1970.
     sessions: BTreeMap<PublicKey, u64>,
     /// Who waits for an answer to a claim.
@@ -86,7 +87,7 @@ impl Etcd {
         Ok(Self {
             service,
             config: registry.clone(),
-            table: LeaseTable::default(),
+            leases: LeaseTable::default(),
             sessions: BTreeMap::new(),
             claims: BTreeSet::new(),
             draining: false,
@@ -152,13 +153,10 @@ impl Etcd {
         self.claims.remove(&client);
         let claim = match claimed {
             Ok(Claimed::Bound { name, formerly, address_v4, address_v6, disabled }) => {
-                let since = inviting::now();
-                if let Some(formerly) = &formerly {
-                    self.table.remove(formerly);
-                }
-                self.table.set(client, Lease { v4: address_v4, v6: address_v6 });
-                let public_key = client;
-                return Outcome::Bound(Member { name, public_key, since, formerly, disabled });
+                let (since, public_key) = (inviting::now(), client);
+                let lease = Lease { v4: address_v4, v6: address_v6 };
+                let member = Member { name, public_key, since, formerly, disabled };
+                return Outcome::Bound(member, Some(lease));
             }
             Ok(Claimed::Unknown) => {
                 tracing::debug!(key = %client, "an invitation that was never given: silence");
@@ -192,7 +190,7 @@ impl Etcd {
     }
 
     /// What changes of clients mean; of several changes of one the last counts.
-    fn changed(&mut self, changes: Vec<Change>) -> Outcome {
+    fn changed(changes: Vec<Change>) -> Outcome {
         let mut last = BTreeMap::new();
         for change in changes {
             match change {
@@ -204,14 +202,8 @@ impl Etcd {
         let (mut gone, mut come) = (Vec::new(), Vec::new());
         for (key, client) in last {
             match client {
-                Some(client) => {
-                    self.table.set(key, lease(&client));
-                    come.push(peer(key, &client));
-                }
-                None => {
-                    self.table.remove(&key);
-                    gone.push(key);
-                }
+                Some(client) => come.push(peer(key, &client)),
+                None => gone.push(key),
             }
         }
         Outcome::Changed { gone, come }
@@ -229,20 +221,28 @@ impl Registry for Etcd {
         let now = inviting::now();
         let mirrored = self.service.mirror().lock();
         let open = mirrored.cache.invitations.values();
-        let open = open.filter(|open| open.used_by.is_none() && !open.withdrawn);
-        let names: BTreeSet<_> =
-            mirrored.cache.clients.values().map(|client| &*client.name).collect();
-        let shown = open.map(|open| OpenInvitation {
+        let open: Vec<_> = open.filter(|open| open.used_by.is_none() && !open.withdrawn).collect();
+        let invited: BTreeSet<&str> = open.iter().map(|open| &*open.name).collect();
+        let clients = mirrored.cache.clients.values().map(|client| &*client.name);
+        // Clients may be many: where nobody is invited none is looked at.
+        let clients = clients.take_while(|_| !invited.is_empty());
+        let joined: BTreeSet<&str> = clients.filter(|name| invited.contains(name)).collect();
+        let shown = open.iter().map(|open| OpenInvitation {
             name: open.name.clone(),
             expires: open.expires,
             expired: open.expires <= now,
-            replaces: names.contains(&*open.name),
+            replaces: joined.contains(&*open.name),
         });
         shown.collect()
     }
 
     fn leases(&self) -> &LeaseTable {
-        &self.table
+        &self.leases
+    }
+
+    fn leased(&self) -> (usize, usize) {
+        let mirrored = self.service.mirror().lock();
+        (mirrored.cache.clients.len(), mirrored.cache.addresses_v6())
     }
 
     fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
@@ -255,9 +255,7 @@ impl Registry for Etcd {
 
     fn admit(&mut self, _of_file: &[PeerConfig]) {}
 
-    fn forget(&mut self, key: &PublicKey) {
-        self.table.remove(key);
-    }
+    fn forget(&mut self, _key: &PublicKey) {}
 
     fn ask(&mut self, config: &Config, asked: server::Command) {
         match &asked.request {
@@ -310,7 +308,7 @@ impl Registry for Etcd {
                 asked.answer(Err(refused(&error)));
                 Vec::new()
             }
-            News::Fleet(FleetNews::Changes(changes)) => vec![self.changed(changes)],
+            News::Fleet(FleetNews::Changes(changes)) => vec![Self::changed(changes)],
             News::Fleet(FleetNews::Displaced(client, since)) => {
                 // It may have begun another one here meanwhile.
                 let is_present = self.sessions.get(&client) == Some(&since);
@@ -321,10 +319,7 @@ impl Registry for Etcd {
                 vec![Outcome::Draining(self.draining)]
             }
             News::Fleet(FleetNews::Proxies(proxies)) => vec![Outcome::Fleet(list(&proxies))],
-            News::Fleet(FleetNews::NotOurs) => {
-                let gone = self.table.keys().map(|key| Change::Gone(*key)).collect();
-                vec![self.changed(gone)]
-            }
+            News::Fleet(FleetNews::NotOurs) => vec![Outcome::NotOurs],
         }
     }
 
@@ -351,7 +346,7 @@ impl Registry for Etcd {
         mirrored.cache.sessions.get(client).map(|session| session.proxy.to_string())
     }
 
-    fn status(&self) -> Option<RegistryStatus> {
+    fn status(&self, clients: usize) -> Option<RegistryStatus> {
         let mirrored = self.service.mirror().lock();
         let away = mirrored.away.as_ref();
         Some(RegistryStatus {
@@ -363,8 +358,7 @@ impl Registry for Etcd {
             away_why: away.map(|away| away.why.clone()),
             copy_age_s: mirrored.recalled.map(|as_of| inviting::now().saturating_sub(as_of)),
             draining: self.draining,
-            // Those that this loop has heard of: they can connect.
-            clients: self.table.len() as u64,
+            clients: clients as u64,
             proxies: mirrored.cache.proxies.len() as u64,
             sessions: mirrored.cache.sessions.len() as u64,
             revision: mirrored.cache.revision,
@@ -418,17 +412,13 @@ fn own(config: &Config, registry: &RegistryConfig) -> Own {
     }
 }
 
-fn lease(client: &Client) -> Lease {
-    Lease { v4: client.address_v4, v6: client.address_v6 }
-}
-
 fn peer(key: PublicKey, client: &Client) -> PeerConfig {
     PeerConfig {
         name: Arc::clone(&client.name),
         public_key: key,
         preshared_key: None,
-        address_v4: None,
-        address_v6: None,
+        address_v4: Some(client.address_v4),
+        address_v6: client.address_v6,
         prefix_v6: None,
         formerly: None,
         disabled: client.disabled,

@@ -150,7 +150,7 @@ impl Files {
                 asked.answer(Err(inviting::refused(&error)));
                 None
             }
-            (Then::Bound(member), Ok(())) => Some(Outcome::Bound(member)),
+            (Then::Bound(member), Ok(())) => Some(Outcome::Bound(member, None)),
             (Then::Bound(member), Err(error)) => {
                 tracing::error!("a client with an invitation cannot be let in: {error}");
                 Some(Outcome::Settled(member.public_key, Claim::Unknown))

@@ -47,7 +47,7 @@ impl KeptFile for FleetFile {
     }
 
     fn replace(&self, content: Content) -> oneshot::Receiver<io::Result<()>> {
-        self.writer.replace(&self.path, content)
+        self.writer.replace_with(&self.path, content)
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     fn kept(file: &FleetFile, content: &'static [u8]) {
-        let written = file.replace(Box::new(move || Ok(content.to_vec())));
+        let written = file.replace(Box::new(move |out| out.write_all(content)));
         written.blocking_recv().unwrap().unwrap();
     }
 

@@ -13,6 +13,7 @@
 //! | used | 1,024 later ones are over | is told so |
 //! | expired, or taken back | the same, or 30 days after it expired | is told so |
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,8 +32,9 @@ const FILE_VERSION: u32 = 2;
 /// The version of a file in which nobody is disabled: older programs read it.
 const WITHOUT_DISABLED: u32 = 1;
 
-/// Bytes of the longest file that is read: 65,000 clients take about 12 MiB.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Bytes of the longest file that is read: 65,000 clients take about 12 MiB, and a million, which are for `ropewalk fleet import` only,
+/// about 180 MiB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Most open invitations.
 const MAX_OPEN: usize = 1024;
@@ -497,15 +499,20 @@ fn read(file: &Path) -> Result<Content, RegistryError> {
     if !(WITHOUT_DISABLED..=FILE_VERSION).contains(&content.version) {
         return Err(damaged(format!("there is no version {}", content.version)));
     }
-    let mut seen = std::collections::BTreeSet::new();
-    for member in &content.peers {
-        check_peer_name(&member.name).map_err(damaged)?;
-        let key = member.public_key.to_string();
-        if !seen.insert(key.clone()) || !seen.insert(format!("name {}", member.name)) {
-            return Err(damaged(format!("{key} or its name stands twice")));
+    check_members(&content.peers).map_err(damaged)?;
+    Ok(content)
+}
+
+/// Whether clients can be called so, and none has the key or the name of another.
+fn check_members(members: &[Member]) -> Result<(), String> {
+    let (mut keys, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for member in members {
+        check_peer_name(&member.name)?;
+        if !keys.insert(&member.public_key) || !names.insert(&*member.name) {
+            return Err(format!("{} or its name stands twice", member.public_key));
         }
     }
-    Ok(content)
+    Ok(())
 }
 
 #[cfg(test)]

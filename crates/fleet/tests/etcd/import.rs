@@ -1,0 +1,146 @@
+//! Clients of files are brought into the registry.
+
+use std::collections::BTreeSet;
+
+use ropewalk_fleet::transfer::{FiledClient, Imported};
+use tokio::sync::Notify;
+
+use crate::bed::{Bed, client, proxy};
+
+#[test]
+fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        let filed = |number: u8| FiledClient {
+            name: format!("client-{number}"),
+            public_key: client(number.into()),
+            address_v4: [10, 77, 1, number].into(),
+            address_v6: None,
+            since: 7,
+            disabled: number == 9,
+            formerly: None,
+        };
+        let all: Vec<_> = (1..=100).map(filed).collect();
+        let imported = one.import(&all, |_| {}).await.unwrap();
+        assert_eq!((imported.added, imported.known, imported.refused.len()), (100, 0, 0));
+        let mut exported = one.export().await.unwrap();
+        exported.sort_by_key(|client| client.address_v4);
+        assert_eq!(exported, all);
+        // Again, with others that cannot be.
+        let stranger = FiledClient { public_key: client(201), ..filed(1) };
+        let neighbour = FiledClient { name: "other".to_owned(), ..stranger.clone() };
+        let outside = FiledClient {
+            name: "far".to_owned(),
+            public_key: client(202),
+            address_v4: [192, 0, 2, 1].into(),
+            ..filed(1)
+        };
+        let renamed = FiledClient { name: "renamed".to_owned(), ..filed(2) };
+        let more = [filed(1), filed(101), stranger, neighbour, outside, renamed];
+        let imported = one.import(&more, |_| {}).await.unwrap();
+        assert_eq!((imported.added, imported.known), (1, 1));
+        for (why, part) in imported.refused.iter().zip([
+            "client-1: another client of the fleet has this name",
+            "other: its address 10.77.1.1 is that of `client-1`",
+            "far: its address 192.0.2.1 is outside the pool",
+            "renamed: its key is in already, as `client-2`",
+        ]) {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(one.export().await.unwrap().len(), 101);
+    });
+}
+
+/// Clients as files have them, from the one with this number on.
+fn filed(first: u16, count: u16) -> Vec<FiledClient> {
+    let one = |number: u16| FiledClient {
+        name: format!("client-{number}"),
+        public_key: client(number),
+        address_v4: (0x0a4d_0002 + u32::from(number)).into(),
+        address_v6: None,
+        since: 7,
+        disabled: false,
+        formerly: None,
+    };
+    (first..first + count).map(one).collect()
+}
+
+#[test]
+fn an_import_in_parts_is_done_again_without_a_change_and_goes_on_where_it_was_interrupted() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        let counts = |imported: &Imported| (imported.added, imported.known, imported.refused.len());
+        // In parts, of which two have clients in common.
+        for (first, count, expected) in
+            [(0, 300, (300, 0, 0)), (300, 200, (200, 0, 0)), (450, 100, (50, 50, 0))]
+        {
+            let imported = one.import(&filed(first, count), |_| {}).await.unwrap();
+            assert_eq!(counts(&imported), expected, "{first}");
+        }
+        let revision = one.store.head().await.unwrap().revision;
+        let mut settled = Vec::new();
+        let again = one.import(&filed(0, 550), |count| settled.push(count)).await.unwrap();
+        assert_eq!(counts(&again), (0, 550, 0));
+        assert_eq!(settled.last(), Some(&550));
+        assert!(settled.is_sorted() && settled.len() > 5, "told as it goes on: {settled:?}");
+        assert_eq!(one.store.head().await.unwrap().revision, revision, "nothing was written");
+
+        // Somebody ends it in the middle.
+        let (all, stop) = (filed(1000, 2000), Notify::new());
+        let progress = |settled| {
+            if settled >= 500 {
+                stop.notify_one();
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.notified() => {}
+            ended = one.import(&all, progress) => panic!("it was to be interrupted: {ended:?}"),
+        }
+        let between = bed.all(&one).await.clients.len() - 550;
+        println!("{between} of 2000 clients were in when it was interrupted");
+        assert!((500..2000).contains(&between));
+        let imported = one.import(&all, |_| {}).await.unwrap();
+        assert_eq!(imported.added + imported.known, 2000);
+        // What was under way came in.
+        assert!(imported.known >= between && imported.refused.is_empty(), "{imported:?}");
+        let exported = one.export().await.unwrap();
+        assert_eq!(exported.len(), 2550);
+        let addresses: BTreeSet<_> = exported.iter().map(|client| client.address_v4).collect();
+        assert_eq!(addresses.len(), 2550);
+    });
+}
+
+#[test]
+fn an_import_is_refused_by_another_fleet_and_brings_in_whom_nothing_stands_in_the_way_of() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        one.import(&filed(0, 10), |_| {}).await.unwrap();
+        // Each stands in the way of another one of a batch.
+        let mut all = filed(100, 200);
+        all[0].name = "client-0".to_owned();
+        all[50].address_v4 = filed(5, 1)[0].address_v4;
+        all[199].public_key = client(9);
+        let mut etcd = one.store.client().await.unwrap();
+        let damaged = one.store.layout().client(&all[120].public_key);
+        etcd.put(damaged, "no json", None).await.unwrap();
+        let imported = one.import(&all, |_| {}).await.unwrap();
+        assert_eq!((imported.added, imported.known), (196, 0));
+        assert_eq!(imported.refused.len(), 4);
+        for (why, part) in imported.refused.iter().zip([
+            "client-0: another client of the fleet has this name",
+            "client-150: its address 10.77.0.7 is that of `client-5`",
+            "client-220: the value at /ropewalk/test/clients/",
+            "client-299: its key is in already, as `client-9`",
+        ]) {
+            assert!(why.contains(part), "{why}");
+        }
+        let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
+        etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
+        let refused = one.import(&filed(1000, 1), |_| {}).await.unwrap_err().to_string();
+        assert!(refused.contains("is of the fleet `other`"), "{refused}");
+    });
+}
