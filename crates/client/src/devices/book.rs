@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_control::api::{DeviceLimitStatus, DeviceStatus, DeviceTraffic};
 use ropewalk_link_io::nft::{Count, Element};
-use ropewalk_settings::{DeviceLimit, DeviceSelector, MacAddress, Text as _};
+use ropewalk_settings::{Bitrate, DeviceLimit, DeviceSelector, MacAddress, Text as _};
 
 use super::table::{DOWN_V4, DOWN_V6, Sets, UP_V4, UP_V6};
 use crate::household::leases::Lease;
@@ -132,8 +132,8 @@ impl Book {
 pub fn status_of(limit: &DeviceLimit) -> DeviceLimitStatus {
     DeviceLimitStatus {
         device: Some(limit.device.clone()),
-        down_bps: limit.down.map(|rate| rate.as_bps()),
-        up_bps: limit.up.map(|rate| rate.as_bps()),
+        down_bps: limit.down.map(Bitrate::as_bps),
+        up_bps: limit.up.map(Bitrate::as_bps),
     }
 }
 
@@ -209,7 +209,6 @@ fn receiver(element: &Element) -> Option<(IpAddr, Count)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropewalk_settings::Bitrate;
 
     const TV: &str = "52:54:00:00:00:01";
     const PHONE: &str = "52:54:00:00:00:02";
