@@ -428,7 +428,7 @@ fn what_elements_counted_is_read_and_goes_on_in_a_table_that_takes_the_place() {
         chain output { type filter hook output priority filter; policy accept;
             update @seen { ip daddr counter }
         }";
-    namespace.block_on(async || {
+    namespace.block_on(async move || {
         let mut table = Table::new("ropewalk_test");
         assert!(table.sets().await.unwrap().is_empty());
         table.replace(counting, "").await.unwrap();

@@ -343,8 +343,8 @@ pub(crate) fn download(device: &Device, url: &str, bytes: u64) -> Download {
 
 /// What is told of the device of this name.
 pub(crate) fn of_device<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let devices = told["devices"].as_array().into_iter().flatten();
-    devices.into_iter().find(|device| device["name"] == name).unwrap_or(&Value::Null)
+    let mut devices = told["devices"].as_array().into_iter().flatten();
+    devices.find(|device| device["name"] == name).unwrap_or(&Value::Null)
 }
 
 /// What a shell does whose first argument stands for /etc, before it becomes the rest of them.

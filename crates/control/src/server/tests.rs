@@ -15,9 +15,9 @@ use ropewalk_netlab::privilege::skipped;
 
 use super::*;
 use crate::api::{
-    DEFAULT_FLOWS, DaemonStatus, DeviceLimitChange, EnabledPeer, ErrorCode, HistoryQuery, InviteWish, Invited,
-    LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange, STATUS_VERSION,
-    SpeedTestReport, SpeedTestWish, StatusReport,
+    DEFAULT_FLOWS, DaemonStatus, DeviceLimitChange, EnabledPeer, ErrorCode, HistoryQuery,
+    InviteWish, Invited, LinkChange, LinkSettings, MAX_FLOWS, RemovedPeer, Role, RoutesChange,
+    STATUS_VERSION, SpeedTestReport, SpeedTestWish, StatusReport,
 };
 use crate::client::{ClientError, call_blocking};
 use ropewalk_settings::{
