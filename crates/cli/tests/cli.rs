@@ -56,7 +56,7 @@ fn help_teaches_and_wrong_use_is_told() {
         (&["history", "--since", "2months"], "from 1min to 31d are possible"),
         (&["speedtest", "--seconds", "1"], "3..=60"),
         (&["speedtest", "--max", "5"], "has no unit"),
-        (&["speedtest", "--max", "0.5 MB"], "less than 1 MB"),
+        (&["speedtest", "--max", "0.5 MB"], "is outside 1 MB to 1000 TB"),
         (&["keygen"], "FILE"),
         (&["keygen", "--public", "x"], "cannot be used with"),
         (&["--log", "loud", "status"], "`loud`: this is no level"),

@@ -1,6 +1,7 @@
 //! Links over TLS where no UDP passes: when they begin and end, what they carry, and what strangers get.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use std::io::{Read as _, Write as _};

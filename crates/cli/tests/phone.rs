@@ -5,6 +5,7 @@
 //! It runs as an app does: nothing of the host is changed by the library.
 
 #![cfg(target_os = "linux")]
+#![expect(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 #![expect(
     clippy::panic,
     clippy::unwrap_used,

@@ -52,7 +52,9 @@ mod tests {
     fn a_link_goes_over_tls_where_it_has_no_other_way_or_only_that_one_is_up() {
         let (udp, tls) = (LinkKey(3), LinkKey(0x1_0003));
         let (by_udp, over_tls) = (Some((udp, false)), Some((tls, true)));
-        let table: [(Option<LinkKey>, Option<LinkKey>, &[LinkKey], Option<(LinkKey, bool)>); 9] = [
+        /// Its keys, those that are up, and its way.
+        type Case<'a> = (Option<LinkKey>, Option<LinkKey>, &'a [LinkKey], Option<(LinkKey, bool)>);
+        let table: [Case<'_>; 9] = [
             (None, None, &[], None),
             (Some(udp), None, &[], by_udp),
             (Some(udp), None, &[udp], by_udp),

@@ -53,7 +53,7 @@ fn a_pointer_or_length_that_makes_no_sense_is_refused_by_its_name() {
     let place = key.as_mut_ptr();
     let (line, odd_line) = (c"{}".as_ptr(), c"\xff".as_ptr());
     // Where no structure can be.
-    let odd = 1 as *const RopewalkOptions;
+    let odd = std::ptr::without_provenance::<RopewalkOptions>(1);
     let mut none: *mut RopewalkTunnel = null_mut();
     let good = phone.options(&[1; 32], "{}");
     // SAFETY: it is there, and nobody else writes it when the call has returned.
@@ -105,7 +105,7 @@ fn a_pointer_or_length_that_makes_no_sense_is_refused_by_its_name() {
     // SAFETY: as above.
     unsafe {
         assert_eq!(ropewalk_tunnel_start(null(), null_mut()), Code::Argument);
-        let odd = 1 as *mut RopewalkError;
+        let odd = std::ptr::without_provenance_mut::<RopewalkError>(1);
         assert_eq!(ropewalk_tunnel_start(tunnel, odd), Code::Argument);
         assert_eq!(ropewalk_tunnel_free(null_mut(), null_mut()), Code::Ok);
     }

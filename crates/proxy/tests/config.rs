@@ -170,7 +170,7 @@ fn mistakes_are_told_with_place_and_remedy() {
         ("max_peers = \"many\"".into(), "2:13: invalid type: string \"many\", expected", ""),
         ("[speed_test]\nat_once = 0".into(), "3:11: 0 is outside 1 to 64 tests", "enabled = false"),
         ("[speed_test]\ntime = \"2h\"".into(), "3:8: 2h is outside 10s to 1h", ""),
-        ("[speed_test]\ndata = \"5\"".into(), "3:8: `5` has no unit", "5 GB"),
+        ("[speed_test]\ndata = \"5\"".into(), "3:8: `5` has no unit", "50 GB"),
         ("state_dir = \"state\"".into(), "2:13: `state` is not an absolute path", ""),
         ("client_to_client = 1".into(), "2:20: invalid type: integer `1`, expected a boolean", ""),
         ("[[peers]]".into(), "2:3: unknown key `peers`", "did you mean `peer`?"),

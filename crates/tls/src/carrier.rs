@@ -167,9 +167,10 @@ impl Carrier for TlsCarrier {
 }
 
 impl Line {
-    fn begin(now: Instant, remote: SocketAddr, state: State, start: &Start) -> Self {
+    fn begin(now: Instant, remote: SocketAddr, mut state: State, start: &Start) -> Self {
+        (state.proven, state.ended) = (false, None);
         let outgoing = Arc::new(Outgoing::default());
-        let state = Arc::new(Mutex::new(State { proven: false, ended: None, ..state }));
+        let state = Arc::new(Mutex::new(state));
         let work = run(start.clone(), remote, Arc::clone(&outgoing), Arc::clone(&state));
         Self { remote, outgoing, state, task: tokio::spawn(work), used: now }
     }

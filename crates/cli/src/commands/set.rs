@@ -57,7 +57,7 @@ fn set_routes(set: &Set, side: Side, said: &SetRoutes) -> Result<(), Failure> {
     };
     let (add, remove) = (entries(&said.add), entries(&said.remove));
     let is_change = !add.is_empty() || !remove.is_empty();
-    let change = is_change.then(|| RoutesChange { side, add, remove });
+    let change = is_change.then_some(RoutesChange { side, add, remove });
     let report = ask::routes(socket, change)?;
     if set.json {
         let json = serde_json::to_string_pretty(&report);

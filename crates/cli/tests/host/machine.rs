@@ -136,6 +136,19 @@ pub(crate) fn leaks(stage: &Stage) -> u64 {
     stage.topology().routers().iter().map(of).sum()
 }
 
+/// The same once nothing of what went before is under way any more: ends of connections, say.
+pub(crate) fn leaks_at_rest(stage: &Stage) -> u64 {
+    let mut before = leaks(stage);
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = leaks(stage);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
 /// Waits until the first client is up with both links.
 pub(crate) fn wait_up(stage: &mut Stage) {
     stage.deployment().wait_up(0, 2).unwrap();

@@ -69,7 +69,7 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
                 );
                 browser.wait_for(&live, PATIENCE + Duration::from_secs(seconds.into()));
                 let text = browser.ask("document.body.innerText");
-                let text = text.as_str().unwrap();
+                let text = text.as_str().expect("a text");
                 for part in
                     ["Ropewalk client", "wan0", "wan1", "RTT", "loss", "share", "inside 10.77.0.2"]
                 {
@@ -176,7 +176,7 @@ fn past_and_reasons(browser: &mut Browser) {
         browser.wait_for(&shown, PATIENCE);
     }
     let text = browser.ask("document.getElementById('past').innerText");
-    let text = text.as_str().unwrap();
+    let text = text.as_str().expect("a text");
     for part in [
         "wan0: ",
         "wan1: ",

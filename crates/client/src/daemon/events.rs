@@ -25,7 +25,11 @@ impl Daemon {
 
     fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
         let link = event.link.and_then(|key| self.links.name_of(key)).unwrap_or_default();
-        if matches!(event.event, Event::LinkUp(_) | Event::LinkDown(..) | Event::Refused(_)) {
+        let tells_of_links = matches!(
+            event.event,
+            Event::LinkUp(_) | Event::LinkDown(..) | Event::Refused(_) | Event::SessionEnded(_)
+        );
+        if tells_of_links {
             // It may be what a link waits for that is to go over TLS, or to go no more.
             self.tls_at = Some(now);
         }

@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    fn to_the_end(&mut self, test: &mut SpeedTest) -> SpeedTestReport {
+    fn run_to_the_end(&mut self, test: &mut SpeedTest) -> SpeedTestReport {
         while test.goes_on() {
             self.pass(test, MOVE);
             assert!(self.now < Instant::from_millis(200_000), "it never ends");
@@ -265,7 +265,7 @@ fn assert_near(found: f64, expected: f64) {
 fn every_link_is_measured_alone_and_then_all_together_as_fast_as_they_are() {
     let mut world = two_links();
     let mut test = world.test(&wish()).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     assert_eq!((report.state, report.trouble, report.id), (SpeedTestState::Done, None, 3));
     let [wlan, lte] = &report.links[..] else { panic!("{:?}", report.links) };
     for (link, down, up) in [(wlan, 40, 20), (lte, 10, 5)] {
@@ -305,7 +305,7 @@ fn packets_beside_the_test_are_part_of_the_rate_and_told() {
     let mut world = two_links();
     world.lines[0].others = 8;
     let mut test = world.test(&SpeedTestWish { up: false, ..wish() }).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     let down = report.links[0].down.as_ref().unwrap();
     assert_near(down.rate_bps, bps(40));
     assert_near(down.other_bps, bps(8));
@@ -318,7 +318,7 @@ fn a_bound_of_data_holds_and_what_it_cuts_short_is_told() {
     let mut world = two_links();
     let bounded = SpeedTestWish { max_bytes: Some(6_000_000), ..wish() };
     let mut test = world.test(&bounded).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     assert_eq!(report.state, SpeedTestState::Done);
     assert!((4_000_000..6_000_000).contains(&report.test_bytes), "{}", report.test_bytes);
     let wlan = report.links[0].down.as_ref().unwrap();
@@ -332,7 +332,7 @@ fn of_a_download_what_was_lost_or_came_late_is_used_up_too() {
     let line = Line { lost_percent: 25, delay: 30, ..Line::new("wlan0", 40, 20) };
     let mut world = World::new(vec![line]);
     let mut test = world.test(&wish()).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     assert_eq!(report.test_bytes, world.lines[0].given);
     assert_eq!(report.links[0].test_bytes, report.test_bytes);
     // So the bound holds.
@@ -340,7 +340,7 @@ fn of_a_download_what_was_lost_or_came_late_is_used_up_too() {
     world.lines[0].lost_percent = 50;
     let bounded = SpeedTestWish { max_bytes: Some(6_000_000), up: false, ..wish() };
     let mut test = world.test(&bounded).unwrap();
-    world.to_the_end(&mut test);
+    world.run_to_the_end(&mut test);
     let given: u64 = world.lines.iter().map(|line| line.given).sum();
     assert!((5_000_000..=6_000_000).contains(&given), "{given}");
 }
@@ -350,7 +350,7 @@ fn an_allowance_is_tested_with_a_small_part_of_it_and_never_used_up() {
     let mut world = two_links();
     world.lines[1].left = Some(200_000_000);
     let mut test = world.test(&wish()).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     let [wlan, lte] = &report.links[..] else { panic!("{:?}", report.links) };
     assert!((1_000_000..2_000_000).contains(&lte.test_bytes), "{}", lte.test_bytes);
     assert!(lte.down.as_ref().unwrap().cut_short);
@@ -359,7 +359,7 @@ fn an_allowance_is_tested_with_a_small_part_of_it_and_never_used_up() {
     // Others use it up meanwhile.
     world.lines[1] = Line { left: Some(30_000_000), others: 4, ..Line::new("lte", 10, 9) };
     let mut test = world.test(&metered).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     assert!(!world.lines[1].overdrawn, "{:?}", world.lines[1].left);
     let lte = &report.links[1];
     assert!(!lte.down.as_ref().unwrap().cut_short && lte.up.as_ref().unwrap().cut_short);
@@ -379,7 +379,7 @@ fn what_the_proxy_says_ends_the_test_with_its_reason() {
         let mut test = world.test(&wish()).unwrap();
         world.pass(&mut test, Duration::from_secs(5));
         world.says = Some(SpeedAnswer::Refused { why, wait });
-        let report = world.to_the_end(&mut test);
+        let report = world.run_to_the_end(&mut test);
         assert_eq!(report.state, SpeedTestState::Stopped);
         let trouble = report.trouble.unwrap();
         assert!(trouble.ends_with(expected), "{trouble}");
@@ -401,7 +401,7 @@ fn an_old_proxy_one_that_is_silent_and_none_are_told_apart() {
     let mut world = two_links();
     world.says = None;
     let mut test = world.test(&wish()).unwrap();
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     assert_eq!(report.trouble.as_deref(), Some("the proxy does not answer"));
     assert!(world.now < Instant::from_millis(6000 + 1000), "{:?}", world.now);
     let mut world = World::new(Vec::new());
@@ -419,7 +419,7 @@ fn a_proxy_that_falls_silent_while_links_are_filled_ends_the_test_with_its_grant
     world.pass(&mut test, Duration::from_secs(2));
     let silent = world.now;
     world.silent_since = Some(silent);
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     let took = world.now.since(silent);
     assert!((SPEED_LIFETIME..SPEED_LIFETIME + TICK * 2).contains(&took), "{took:?}");
     assert_eq!(report.trouble.as_deref(), Some("the proxy does not answer"));
@@ -491,7 +491,7 @@ fn a_link_that_goes_away_has_no_figures_and_the_others_have() {
     world.lines[0].reading = Some(Reading { id: LinkId(9), ..fresh() });
     world.pass(&mut test, Duration::from_secs(4));
     world.lines[0].reading = None;
-    let report = world.to_the_end(&mut test);
+    let report = world.run_to_the_end(&mut test);
     let [wlan, lte] = &report.links[..] else { panic!("{:?}", report.links) };
     assert_eq!((&wlan.down, &wlan.up), (&None, &None));
     assert!(wlan.skipped.as_ref().unwrap().contains("went down"));

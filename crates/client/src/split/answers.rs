@@ -184,7 +184,9 @@ pub(crate) mod tests {
     #[test]
     fn addresses_are_those_of_the_question_and_of_what_it_leads_to() {
         let rules = domains(&["example.org", "cdn.test"]);
-        let table: [(&str, &[(&str, u32, &str)], &[&str]); 9] = [
+        /// The question, the records of the answer, and what is learned.
+        type Case<'a> = (&'a str, &'a [(&'a str, u32, &'a str)], &'a [&'a str]);
+        let table: [Case<'_>; 9] = [
             ("example.org", &[("example.org", 60, "192.0.2.1")], &["0 192.0.2.1 60"]),
             ("WWW.Example.ORG", &[("www.example.org", 60, "2001:db8::1")], &["0 2001:db8::1 60"]),
             ("example.net", &[("example.net", 60, "192.0.2.1")], &[]),

@@ -1,7 +1,8 @@
 //! A TUN that somebody else opened and configured: Android's `VpnService`, say.
 //!
 //! It may come after the loop began, be replaced while it runs, and be taken away. Without one nothing is read, and what is
-//! written is dropped and counted. A TUN that fails is given up and does not end the loop: [`TunControl::is_open`] says so.
+//! written is dropped and counted. A TUN that fails is given up and does not end the loop: [`TunControl::is_open`] says so. That it was deleted
+//! shows when the next packet is written to it.
 //!
 //! Packets pass one by one, since a super packet needs `IFF_VNET_HDR`, which is the opener's to set. Nothing but `read`
 //! and `write` is needed: a program on Android may use no ioctl of a TUN, or just the one that tells what it is.

@@ -28,7 +28,10 @@ impl Phone {
     fn on_session_event(&mut self, now: Instant, event: ClientEvent) {
         let tells_of_links = matches!(
             event.event,
-            CoreEvent::LinkUp(_) | CoreEvent::LinkDown(..) | CoreEvent::Refused(_)
+            CoreEvent::LinkUp(_)
+                | CoreEvent::LinkDown(..)
+                | CoreEvent::Refused(_)
+                | CoreEvent::SessionEnded(_)
         );
         if tells_of_links {
             // It may be what a network waits for that is to go over TLS, or to go no more.

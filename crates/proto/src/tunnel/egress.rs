@@ -1,7 +1,7 @@
 //! The way of a packet out.
 //!
 //! 1. [`Egress::take`]: from the TUN, into the queue (bounded in time and bytes), where flows of which nothing waits go
-//!    first. A packet that fits nowhere is answered ([`TooBig`]) or may go in two parts ([`parts`](super::parts)).
+//!    first. A packet that fits nowhere is answered ([`TooBig`]) or may go in two parts ([`parts`]).
 //! 2. [`Egress::send`]: what waits for one link and no other goes first, when that link has room ([`waiting`]), then what was
 //!    lost goes again ([`resend`], [`repair`]).
 //! 3. Then, for the packet at the head: views of the links that can carry it, or a part of it ([`views`]).
