@@ -86,10 +86,8 @@ impl Store {
     async fn count(&self, prefix: &str, head: Head) -> Result<u64, StoreError> {
         let answer = self.ask(|client| {
             let mut kv = client.kv_client();
-            let options = GetOptions::new()
-                .with_prefix()
-                .with_count_only()
-                .with_revision(head.revision);
+            let options =
+                GetOptions::new().with_prefix().with_count_only().with_revision(head.revision);
             async move { kv.get(prefix, Some(options)).await }
         });
         Ok(u64::try_from(answer.await?.count()).unwrap_or(0))

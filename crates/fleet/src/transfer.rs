@@ -166,7 +166,7 @@ impl Changes {
                 return Ok(brought);
             };
             let before = left.len();
-            left = self.judge(left, &there, &mut brought).await?;
+            left = self.settle(left, &there, &mut brought).await?;
             if left.is_empty() {
                 return Ok(brought);
             }
@@ -218,7 +218,7 @@ impl Changes {
     }
 
     /// Settles clients in whose way something stands. Returns the others.
-    async fn judge<'a>(
+    async fn settle<'a>(
         &self,
         clients: Vec<Filed<'a>>,
         there: &BTreeMap<String, Vec<u8>>,
@@ -410,7 +410,7 @@ mod tests {
     fn who_has_a_key_a_name_or_an_address_of_one_before_him_is_found() {
         let mut seen = Seen::default();
         assert!((0..10_000).all(|number| seen.note(&client(number, true))));
-        let fresh = |number| client(20_000 + number, true);
+        let fresh = |number: u32| client(20_000 + number, true);
         let table = [
             FiledClient { public_key: client(7, true).public_key, ..fresh(1) },
             FiledClient { name: "laptop 7".to_owned(), ..fresh(2) },

@@ -451,10 +451,9 @@ fn what_elements_counted_is_read_and_goes_on_in_a_table_that_takes_the_place() {
 #[test]
 fn lanes_come_where_nobody_else_has_a_queue_and_go_without_a_trace() {
     let Some(namespace) = Namespace::open() else { return };
-    namespace.sh(
-        "ip link add lan0 type veth peer name far0; ip link set far0 up; ip link set lan0 up
-         ip link add lan1 type veth peer name far1; tc qdisc add dev lan1 root handle 1: htb",
-    );
+    namespace
+        .sh("ip link add lan0 type veth peer name far0; ip link set far0 up; ip link set lan0 up
+         ip link add lan1 type veth peer name far1; tc qdisc add dev lan1 root handle 1: htb");
     let before = namespace.read("tc qdisc show");
     let index = |name: &'static str| async move {
         Netlink::open().unwrap().interface(name).await.unwrap().index

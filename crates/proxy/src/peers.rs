@@ -469,9 +469,8 @@ mod tests {
     #[test]
     fn a_client_that_is_disabled_says_so_with_and_without_a_session() {
         let (mut book, key) = book("10.9.0.0/24", true);
-        let reason = |book: &PeerBook| {
-            book.get(&key).unwrap().reason().unwrap_or_default().to_owned()
-        };
+        let reason =
+            |book: &PeerBook| book.get(&key).unwrap().reason().unwrap_or_default().to_owned();
         assert!(book.enable(&key, false) && !book.enable(&key, false));
         assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
         assert!(book.enable(&key, true) && !reason(&book).contains("peer enable"));

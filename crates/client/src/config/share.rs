@@ -118,8 +118,7 @@ impl Text for OwnAddress {
             return Err(format!("`{text}`: the network of a household is a /8 to a /30"));
         }
         let is_hosts = address != net.network() && address != net.broadcast();
-        let is_special =
-            address.is_loopback() || address.is_multicast() || address.is_link_local();
+        let is_special = address.is_loopback() || address.is_multicast() || address.is_link_local();
         if !is_hosts || is_special {
             return Err(format!("`{text}`: no host can have the address {address} there"));
         }
@@ -210,9 +209,9 @@ pub(super) fn resolve(
     let alone = |what: &str, place: Range<usize>| match file.interfaces.len() {
         1 => Ok(()),
         0 => Err(source.error(place, &format!("`{what}`, but `interfaces` names none"))),
-        _ => Err(source
-            .error(place, &format!("`{what}` goes with one interface"))
-            .with_help("give each interface its address yourself, and its range follows from that")),
+        _ => Err(source.error(place, &format!("`{what}` goes with one interface")).with_help(
+            "give each interface its address yourself, and its range follows from that",
+        )),
     };
     let address = match &file.address {
         None => None,

@@ -27,10 +27,9 @@ impl Daemon {
         match request {
             Request::ChangeLink(change) => self.change_link(now, &change, io),
             // Dealt with before.
-            Request::Reload
-            | Request::History(_)
-            | Request::Devices
-            | Request::LimitDevice(_) => Err(reloading::is_busy()),
+            Request::Reload | Request::History(_) | Request::Devices | Request::LimitDevice(_) => {
+                Err(reloading::is_busy())
+            }
             Request::Scheduling { peer: Some(peer) }
             | Request::SetScheduling { peer: Some(peer), .. }
             | Request::Flows { peer: Some(peer), .. } => Err(scheduling_status::no_peers(&peer)),

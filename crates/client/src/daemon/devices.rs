@@ -19,7 +19,8 @@ use crate::devices::change::changed;
 const COUNT_TIME: Duration = Duration::from_millis(1500);
 
 /// What is said to who asks while others are being told.
-const IS_BUSY: &str = "the devices are being counted, or this machine's network is being changed; try again";
+const IS_BUSY: &str =
+    "the devices are being counted, or this machine's network is being changed; try again";
 
 impl Daemon {
     /// Answers who asked for the devices. They are known to the task that keeps the host's network, for which nobody here waits.

@@ -85,7 +85,10 @@ mod tests {
         assert_eq!(told(&limits), ["tv at most 5 Mbit/s down, 1 Mbit/s up"]);
         let limits = changed(&limits, &change("192.168.77.20", Some("2 Mbit/s"), None)).unwrap();
         let limits = changed(&limits, &change("tv", Some("off"), None)).unwrap();
-        assert_eq!(told(&limits), ["tv at most 1 Mbit/s up", "192.168.77.20 at most 2 Mbit/s down"]);
+        assert_eq!(
+            told(&limits),
+            ["tv at most 1 Mbit/s up", "192.168.77.20 at most 2 Mbit/s down"]
+        );
         let limits = changed(&limits, &change("tv", None, Some("off"))).unwrap();
         assert_eq!(told(&limits), ["192.168.77.20 at most 2 Mbit/s down"]);
     }

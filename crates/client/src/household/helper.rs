@@ -92,13 +92,8 @@ fn few_files() {
 
 /// Which files the helper and its servers need. None of the client's is among them.
 fn needs(folder: &Path) -> Needs {
-    let read = [
-        "/dev/urandom",
-        "/etc/group",
-        "/etc/ld.so.cache",
-        "/etc/nsswitch.conf",
-        "/etc/passwd",
-    ];
+    let read =
+        ["/dev/urandom", "/etc/group", "/etc/ld.so.cache", "/etc/nsswitch.conf", "/etc/passwd"];
     Needs {
         read: read.map(PathBuf::from).into(),
         write: vec!["/dev/null".into()],

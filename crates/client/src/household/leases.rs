@@ -75,9 +75,8 @@ not a lease
 
     #[test]
     fn no_more_are_read_than_can_be_lent() {
-        let line = |n: usize| {
-            format!("1 52:54:00:00:{:02x}:{:02x} 10.0.0.1 * *\n", n / 256, n % 256)
-        };
+        let line =
+            |n: usize| format!("1 52:54:00:00:{:02x}:{:02x} 10.0.0.1 * *\n", n / 256, n % 256);
         let text: String = (0..2000).map(line).collect();
         assert_eq!(read("lan0", &text).len(), MAX_LEASES);
     }

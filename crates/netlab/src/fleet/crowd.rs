@@ -45,9 +45,8 @@ impl Fleet {
     /// When they cannot be written.
     pub fn file_clients(&self, at: usize, clients: RangeInclusive<u32>) -> Result<(), LabError> {
         let folder = self.state_of(at);
-        let peer = |number: u32| {
-            json!({ "name": name(number), "public_key": key(number), "since": 1 })
-        };
+        let peer =
+            |number: u32| json!({ "name": name(number), "public_key": key(number), "since": 1 });
         let lease = |number: u32| {
             let inner = Ipv4Addr::from(FIRST_INNER + number);
             json!({ "public_key": key(number), "address_v4": inner })

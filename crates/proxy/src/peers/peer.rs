@@ -104,9 +104,8 @@ impl Peer {
         let refusal = leases.refusal(&config.public_key);
         let own = || Some(Lease { v4: config.address_v4?, v6: config.address_v6 });
         let leased = leases.get(&config.public_key);
-        let refused = |error: &LeaseError| {
-            Box::new(Life::new(now, Some(format!("refused: {error}").into())))
-        };
+        let refused =
+            |error: &LeaseError| Box::new(Life::new(now, Some(format!("refused: {error}").into())));
         Self {
             name: Arc::clone(&config.name),
             public_key: config.public_key,

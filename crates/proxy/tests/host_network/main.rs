@@ -181,8 +181,7 @@ fn hosts_behind_a_client_keep_their_addresses_while_it_is_there_and_nobody_else_
     // The provider routes here more than is behind the client.
     lab.server.sh("ip -6 route add 2001:db8:a::/47 via 2001:db8:9::1");
     let behind = nets(&["2001:db8:a:1::/64"]);
-    let wanted =
-        Desired { inner: [desired().inner, behind.clone()].concat(), behind, ..desired() };
+    let wanted = Desired { inner: [desired().inner, behind.clone()].concat(), behind, ..desired() };
     lab.proxy.block_on(async move || {
         let mut network = open().await;
         network.apply(&wanted).await.unwrap();

@@ -41,7 +41,9 @@ impl Given {
                 return String::new();
             }
             let elements = elements.join(", ");
-            format!("    set {name} {{ type ifname . {kind} . mark; elements = {{ {elements} }} }}\n")
+            format!(
+                "    set {name} {{ type ifname . {kind} . mark; elements = {{ {elements} }} }}\n"
+            )
         };
         SETS.iter().map(set).collect()
     }
@@ -137,7 +139,8 @@ impl LinuxNetwork {
             Ok(changed) => outcome.changed |= changed,
             Err(error @ NftError::Permission { .. }) => return Err(error.into()),
             Err(error) => {
-                let what = format!("{error}; devices are not counted, and their limits do not hold");
+                let what =
+                    format!("{error}; devices are not counted, and their limits do not hold");
                 outcome.problems.push(Problem { link: None, what });
             }
         }
