@@ -103,12 +103,11 @@ impl Names {
         Ok(())
     }
 
-    /// Has names asked for anew when these rules by domain are others than before: answers that systemd-resolved keeps were given
-    /// while nobody looked for their domains.
+    /// Empties the cache of systemd-resolved when the rules by domain have changed: nobody learned addresses from the answers in it.
     ///
     /// # Errors
     /// When that is not to be had, for people.
-    pub(crate) async fn ask_anew(&mut self, rules: &[Rule]) -> anyhow::Result<()> {
+    pub(crate) async fn flush_cache(&mut self, rules: &[Rule]) -> anyhow::Result<()> {
         if self.seen == rules {
             return Ok(());
         }
@@ -271,13 +270,13 @@ mod tests {
             (Way::Resolved, rules(&[], &[]), 3),
         ] {
             names.way = Some(way);
-            names.ask_anew(&rules).await.unwrap();
+            names.flush_cache(&rules).await.unwrap();
             let told = std::fs::read_to_string(&said).unwrap_or_default();
             assert_eq!(told, "flush-caches\n".repeat(expected), "{rules:?}");
         }
         std::fs::remove_file(program).unwrap();
         let one = rules(&["domain:example.org"], &[]);
-        let error = format!("{:#}", names.ask_anew(&one).await.unwrap_err());
+        let error = format!("{:#}", names.flush_cache(&one).await.unwrap_err());
         assert!(error.contains("asked for again") && error.contains("resolvectl"), "{error}");
     }
 

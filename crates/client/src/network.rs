@@ -389,8 +389,8 @@ impl Network {
         done.err().map(|error| format!("{error:#}"))
     }
 
-    /// Has names asked for anew when other domains are chosen than before. What failed, for people.
-    async fn ask_anew(&mut self, states: &[RuleState]) -> Option<String> {
+    /// Empties the system's cache of names when the chosen domains have changed. Returns what failed, for people.
+    async fn flush_cache(&mut self, states: &[RuleState]) -> Option<String> {
         let rules = states.iter().map(|state| &state.rule);
         let by_domain: Vec<Rule> =
             rules.filter(|rule| rule.selector.is_by_domain()).cloned().collect();
@@ -400,7 +400,7 @@ impl Network {
         if !is_asked && !by_domain.is_empty() {
             return None;
         }
-        let done = self.names.ask_anew(&by_domain).await;
+        let done = self.names.flush_cache(&by_domain).await;
         done.err().map(|error| format!("{error:#}"))
     }
 
@@ -533,7 +533,7 @@ impl Network {
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
         problems.extend(self.lans.apply(&self.host, asked_at, prefix).await);
         problems.extend(self.apply_names(asked_at).await);
-        problems.extend(self.ask_anew(&outcome.rules).await);
+        problems.extend(self.flush_cache(&outcome.rules).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
         warnings.splice(..0, left_out.iter().map(ToString::to_string));
         if warnings.len() > MAX_WARNINGS {

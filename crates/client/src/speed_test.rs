@@ -52,7 +52,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// What is said of such a proxy, and of one that stops answering.
 const NO_ANSWER: &str = "the proxy does not answer";
 
-/// Nobody who has not asked for so long waits for the figures any more. For as long they are kept when another test begins.
+/// Whoever waits for a test asks for its figures several times a second. A test that nobody has asked for in this time ends, and
+/// the figures of an ended test are kept for as long when another one begins.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The figures of a step that the proxy ended count from this time on.

@@ -274,7 +274,7 @@ pub unsafe extern "C" fn ropewalk_tunnel_set_tun(
     unsafe { with(tunnel, error, set) }
 }
 
-/// Adds a network, or describes it anew.
+/// Adds a network, or changes its description.
 ///
 /// # Safety
 /// See [the module](self).

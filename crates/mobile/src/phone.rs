@@ -63,7 +63,7 @@ const MAX_ADDRESSES: usize = 16;
 pub(crate) enum Command {
     /// This is the TUN from now on; `None`: there is none.
     Tun(Option<OwnedFd>),
-    /// A network is there, or is described anew.
+    /// A network is there, or its description has changed.
     SetNetwork(Box<Network>),
     /// A network is not there any more.
     RemoveNetwork(u64),

@@ -98,7 +98,7 @@ impl Fallback {
         if over_tls { Self::Both(now, None) } else { Self::Udp(None) }
     }
 
-    /// Decides anew.
+    /// Decides again.
     pub fn look(&mut self, now: Instant, seen: Seen) -> Outlook {
         let next = self.next(now, seen);
         let ask = matches!((*self, next), (Self::Tls(due), Self::Tls(_)) if due <= now);

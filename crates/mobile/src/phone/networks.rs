@@ -34,7 +34,7 @@ const LINGER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     joined: BTreeMap<u64, Joined>,
-    /// For the core, which knows a network that comes again as another one: its counts begin anew.
+    /// For the core, which knows a network that comes again as another one: its counts begin at zero.
     next_key: u32,
 }
 
@@ -78,7 +78,7 @@ impl Networks {
         self.joined.values().find(|joined| joined.has(key))
     }
 
-    /// Adds a network, or describes one that is there anew. It is used with the next [`reconcile`](Self::reconcile).
+    /// Adds a network, or changes the description of one that is there. It is used with the next [`reconcile`](Self::reconcile).
     ///
     /// # Errors
     /// There are as many as there can be.

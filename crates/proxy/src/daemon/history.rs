@@ -102,7 +102,7 @@ impl History {
 struct Base(Option<Counters>);
 
 impl Base {
-    /// Of what was read now, what came since then. Fewer bytes are those of a TUN that was made anew.
+    /// What has come since the start, from the counters as they are now. Smaller counters belong to a new TUN.
     fn since(&mut self, read: Counters) -> Counters {
         let base = self.0.get_or_insert(read);
         if read.down < base.down || read.up < base.up {
@@ -122,7 +122,7 @@ mod tests {
         let mut base = Base(None);
         assert_eq!(base.since(counters(9_000, 5_000)), counters(0, 0));
         assert_eq!(base.since(counters(9_100, 5_007)), counters(100, 7));
-        // It was made anew.
+        // The TUN is a new one.
         for (read, what) in [((50, 6_000), "down"), ((10_000, 3), "up")] {
             let mut base = Base(Some(counters(9_000, 5_000)));
             let (down, up) = read;
