@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ropewalk_netlab::access::Access;
 use ropewalk_netlab::address::{client_v4, gateway_v4};
+use ropewalk_netlab::machine;
 use ropewalk_netlab::namespace::Namespace;
 use ropewalk_netlab::privilege::lab_test;
 use ropewalk_netlab::stage::Stage;
@@ -53,21 +54,23 @@ fn what_another_program_moves_on_an_interface_is_left_to_it_within_a_second() {
                 duration: Duration::from_secs(4),
             };
             let length = Duration::from_secs(8);
-            let (alone, shared) = thread::scope(|scope| {
-                let stream = scope.spawn(|| match direction {
-                    "up" => stage.stream_up(5_000_000, mtu, length),
-                    _ => stage.stream_down(5_000_000, mtu, length),
-                });
-                thread::sleep(Duration::from_millis(1500));
-                let alone = share_of_first(&stage, direction, Duration::from_millis(1500));
-                let beside = scope.spawn(|| beside.run(from));
-                thread::sleep(Duration::from_secs(1));
-                let shared = share_of_first(&stage, direction, Duration::from_secs(2));
-                beside.join().unwrap().unwrap();
-                let came = stream.join().unwrap().unwrap();
-                assert_eq!(came.lost, 0, "{direction}: {came:?}");
-                (alone, shared)
-            });
+            let measure = || {
+                thread::scope(|scope| {
+                    let stream = scope.spawn(|| match direction {
+                        "up" => stage.stream_up(5_000_000, mtu, length),
+                        _ => stage.stream_down(5_000_000, mtu, length),
+                    });
+                    thread::sleep(Duration::from_millis(1500));
+                    let alone = share_of_first(&stage, direction, Duration::from_millis(1500));
+                    let beside = scope.spawn(|| beside.run(from));
+                    thread::sleep(Duration::from_secs(1));
+                    let shared = share_of_first(&stage, direction, Duration::from_secs(2));
+                    beside.join().unwrap().unwrap();
+                    (stream.join().unwrap().unwrap(), alone, shared)
+                })
+            };
+            let (came, alone, shared) = machine::in_time(measure);
+            assert_eq!(came.lost, 0, "{direction}: {came:?}");
             println!(
                 "{direction}: the first link's share is {alone:.1} % alone, {shared:.1} % shared"
             );
