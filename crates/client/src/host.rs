@@ -9,7 +9,7 @@ use ropewalk_settings::NamePattern;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config::Inbound;
 
@@ -226,7 +226,7 @@ pub struct Desired {
 /// All of IPv4 and IPv6.
 #[must_use]
 pub fn everything() -> Vec<IpNet> {
-    vec![ipnet::Ipv4Net::default().into(), ipnet::Ipv6Net::default().into()]
+    vec![Ipv4Net::default().into(), Ipv6Net::default().into()]
 }
 
 /// The TUN as it should be.

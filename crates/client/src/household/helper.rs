@@ -287,7 +287,9 @@ impl LeaseWatch {
         let watch = || -> std::io::Result<AsyncFd<OwnedFd>> {
             let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
             inotify::add_watch(&inotify, folder, WatchFlags::MODIFY)?;
-            AsyncFd::new(inotify)
+            #[expect(unsafe_code, reason = "tokio's safe constructor is deprecated")]
+            // SAFETY: it is open, and stays so as long as the `AsyncFd` that owns it.
+            unsafe { AsyncFd::register(inotify) }.map_err(|error| error.into_parts().1)
         };
         watch().map_or(Self::Looked, Self::Told)
     }
