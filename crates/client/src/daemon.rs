@@ -555,7 +555,7 @@ impl Driven for Daemon {
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
-        // It may have stood still in the midst of a turn.
+        // It may have stood still in the middle of a turn.
         self.look_for_gap(now);
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
