@@ -93,7 +93,7 @@ impl FleetClient {
     pub fn set_preference(&mut self, now: Instant, preference: Preference) {
         self.preference = preference;
         self.shunned.clear();
-        self.heed_list = now;
+        self.follow_list = now;
         (self.next_round, self.quick_rounds) = (now, 0);
     }
 
@@ -140,8 +140,8 @@ impl FleetClient {
         self.shunned.retain(|key, _| known.iter().any(|one| one.key == *key));
         if !before.iter().map(Known::without_load).eq(known.iter().map(Known::without_load)) {
             let (soonest, latest) = FOLLOWED_WITHIN;
-            self.heed_list = now + self.rng.random_range(soonest..latest);
-            self.next_round = self.next_round.min(self.heed_list);
+            self.follow_list = now + self.rng.random_range(soonest..latest);
+            self.next_round = self.next_round.min(self.follow_list);
         }
         self.follow_addresses(now, sink);
     }
