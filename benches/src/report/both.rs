@@ -82,13 +82,13 @@ impl Both {
         distinct(self.cases().map(|(_, case)| case.traffic))
     }
 
-    /// The points of a traffic, likewise.
+    /// The points of a traffic, in the same order.
     #[must_use]
     pub fn points(&self, traffic: Traffic) -> Vec<&Point> {
         distinct(self.of(traffic).map(|(_, case)| &case.point))
     }
 
-    /// The groups of these points, likewise; `None` for points that belong to none.
+    /// The groups of these points, in the same order; `None` for points that belong to none.
     #[must_use]
     pub fn groups(&self, traffic: Traffic) -> Vec<Option<&str>> {
         distinct(self.points(traffic).into_iter().map(|point| point.group.as_deref()))
@@ -102,7 +102,7 @@ impl Both {
         points
     }
 
-    /// The curves of a traffic, likewise.
+    /// The curves of a traffic, in the same order.
     #[must_use]
     pub fn series(&self, traffic: Traffic) -> Vec<&str> {
         distinct(self.of(traffic).map(|(_, case)| case.series.as_str()))

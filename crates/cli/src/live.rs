@@ -20,7 +20,7 @@ impl Live {
         Self { is_terminal: io::stderr().is_terminal(), written: None }
     }
 
-    /// Writes the line anew, if it is time.
+    /// Writes the line again, if it is time.
     pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
         let is_due = self.written.is_none_or(|at| at.elapsed() >= EVERY);
         if self.is_terminal && is_due {

@@ -91,7 +91,7 @@ fn a_phone_bonds_two_networks_and_goes_on_when_one_goes_and_comes_again() {
         println!("one download over both: {settled:.2} Mbit/s, {share:.0} % of the sum");
         assert!(settled > 0.75 * sum, "{settled:.2} of {sum} Mbit/s\n{:#}", phone.status());
 
-        // One network goes in the midst of another, and comes again.
+        // One network goes in the middle of another, and comes again.
         let client = stage.topology().client();
         let url = stage.url(14_000_000, 2);
         let download = thread::scope(|scope| {

@@ -39,6 +39,7 @@ use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
 use ropewalk_daemon::history::Recorder;
+use ropewalk_daemon::links::{LinkResources, Lingering, TlsTerms};
 use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;
@@ -49,7 +50,7 @@ use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::client::ClientState;
 use ropewalk_proto::event::SessionInfo;
 use ropewalk_proto::fleet::{FleetClient, FleetList};
-use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_proto::tunnel::LinkState;
@@ -63,7 +64,7 @@ use crate::config::{Config, Dns};
 use crate::core;
 use crate::host::TunDesired;
 use crate::household::lan::is_for_hosts;
-use crate::links::{LinkResources, Links, Obstacle, TlsTerms, decide};
+use crate::links::{Links, Obstacle, decide};
 use crate::network::{Counting, DevicesAsked, News, Wanted};
 use crate::others::Others;
 use crate::resolve::Resolved;
@@ -109,8 +110,8 @@ pub(crate) struct Daemon {
     file: PathBuf,
     client: FleetClient,
     links: Links,
-    /// Sockets of links that were taken out, and until when they stay open.
-    lingering: Vec<(Instant, SocketId)>,
+    /// Sockets of links that were taken out.
+    lingering: Lingering,
     news: News,
     /// Whether there were any: the host's network is known.
     has_looked: bool,
@@ -219,7 +220,7 @@ impl Daemon {
             config,
             file,
             links: Links::default(),
-            lingering: Vec::new(),
+            lingering: Lingering::default(),
             news: News::default(),
             has_looked: false,
             resolved: Resolved::default(),
@@ -543,7 +544,7 @@ impl Driven for Daemon {
     fn poll_timeout(&self) -> Option<Instant> {
         let at_once = !self.held.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
-        let lingers = self.lingering.iter().map(|(until, _)| *until).min();
+        let lingers = self.lingering.poll_timeout();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.stopping));
         let own = earliest(own, self.speed_tests.poll_timeout());
@@ -554,17 +555,12 @@ impl Driven for Daemon {
     }
 
     fn handle_events(&mut self, now: Instant, io: &mut Io<'_>) -> ControlFlow<()> {
-        // It may have stood still in the midst of a turn.
+        // It may have stood still in the middle of a turn.
         self.look_for_gap(now);
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
         }
-        self.lingering.retain(|(until, socket)| {
-            if *until <= now {
-                io.sockets.close(*socket);
-            }
-            *until > now
-        });
+        self.lingering.close_due(now, io.sockets);
         if self.reopen_at.is_some_and(|at| at <= now) {
             self.relink(now, io);
         }

@@ -12,11 +12,12 @@ mod over_tls;
 use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
+use ropewalk_daemon::links::LinkResources;
 use ropewalk_daemon::way::{InUse, in_use};
 use ropewalk_link_io::udp::{ClientSocket, SendErrorKind, Sockets};
 use ropewalk_proto::client::{ClientStats, LinkKey};
 use ropewalk_proto::config::LinkConfig;
-use ropewalk_proto::fleet::{FleetClient, FleetLink};
+use ropewalk_proto::fleet::FleetLink;
 use ropewalk_proto::path::{Path, SocketId};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant, earliest};
@@ -30,16 +31,12 @@ use crate::routes::Numbers;
 use crate::udp_again;
 
 pub(crate) use decide::{Decision, Obstacle, Seat, Wish, choice, decide};
-pub(crate) use over_tls::TlsTerms;
 
 /// A link without an answer for this long may be in a network that wants a sign-in.
 const PORTAL_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Between two questions whether it does: a person who signs in is not waited for, the link comes up by itself.
 const PORTAL_INTERVAL: Duration = Duration::from_secs(30);
-
-/// What is under way on a link that is taken out on purpose arrives within this.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// Every interface that is or could be a link.
 #[derive(Debug, Default)]
@@ -84,20 +81,6 @@ impl Open {
         self.wish.is_like(wish)
             && (self.keepalive, self.metered) == (decision.keepalive, decision.metered)
     }
-}
-
-/// What is changed by a reconciliation.
-pub(crate) struct LinkResources<'a, S> {
-    /// Opened and closed here.
-    pub(crate) sockets: &'a mut Sockets,
-    /// Gets the links.
-    pub(crate) client: &'a mut FleetClient,
-    /// Takes the packets that waited for a link that goes.
-    pub(crate) sink: &'a mut S,
-    /// Sockets of links that were taken out, and until when they stay open for what is under way.
-    pub(crate) lingering: &'a mut Vec<(Instant, SocketId)>,
-    /// When and how links go over TLS.
-    pub(crate) tls: TlsTerms<'a>,
 }
 
 /// What is to be done after a look at which links go over TLS.
@@ -555,27 +538,6 @@ impl Link {
             Fallback::Both(..) => tracing::info!(%link, "the link is tried by UDP and over TLS"),
             Fallback::Tls(_) => {
                 tracing::info!(%link, "the link goes over TLS, because UDP is not answered here");
-            }
-        }
-    }
-}
-
-impl<S: PacketSink> LinkResources<'_, S> {
-    /// Takes a link out of the core, and closes its sockets: at once, or when what is under way has come.
-    fn take_out(
-        &mut self,
-        now: Instant,
-        key: LinkKey,
-        sockets: impl IntoIterator<Item = SocketId>,
-        on_purpose: bool,
-    ) {
-        // Taking a link out never fails.
-        let _ = self.client.set_link(now, key, None, self.sink);
-        for socket in sockets {
-            if on_purpose {
-                self.lingering.push((now + LINGER, socket));
-            } else {
-                self.sockets.close(socket);
             }
         }
     }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_came_anew_begins_anew() {
+    fn an_interface_that_came_again_is_counted_from_then_on() {
         let counted = others(&[(5000, 100), (10, 200), (1010, 300), (1020, 250), (1030, 260)]);
         assert_eq!(counted, [None, None, Some(900), None, Some(0)]);
     }

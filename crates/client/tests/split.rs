@@ -341,8 +341,8 @@ fn a_program_in_a_control_group_and_its_children_go_around_the_tunnel() {
 }
 
 #[test]
-fn a_control_group_that_begins_later_is_followed_and_again_after_it_began_anew() {
-    let test = "a_control_group_that_begins_later_is_followed_and_again_after_it_began_anew";
+fn a_control_group_that_begins_later_is_followed_also_when_it_begins_again() {
+    let test = "a_control_group_that_begins_later_is_followed_also_when_it_begins_again";
     let (Some(lab), Some(group)) = (lab(test), Group::make(test)) else { return };
     std::fs::remove_dir(&group.folder).unwrap();
     let (folder, entry) = (group.folder.clone(), group.entry());

@@ -8,6 +8,7 @@
 //! | [`proxies`] | the proxies that a client knows: how they are told, and what outlives a run |
 //! | [`gaps`] | times in which this machine stood still |
 //! | [`held`] | packets that the core gave while no TUN was at hand |
+//! | [`links`] | what a client changes when it opens or closes a link |
 //! | [`patience`] | pauses that grow while something does not answer |
 //! | [`status`] | what the core counts, in the words of the status document |
 //! | [`client_status`] | of that, the tunnel of a client, and how it stands with its session in words |
@@ -32,6 +33,7 @@ pub mod gaps;
 pub mod heartbeat;
 pub mod held;
 pub mod history;
+pub mod links;
 #[cfg(target_os = "linux")]
 pub mod mark;
 pub mod offload;

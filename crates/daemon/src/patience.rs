@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_lasts_ever_longer_and_begins_anew_after_an_answer() {
+    fn patience_lasts_ever_longer_and_begins_again_after_an_answer() {
         let mut rng = SmallRng::seed_from_u64(1);
         let mut patience = Patience::new();
         let mut now = Instant::from_millis(0);

@@ -8,7 +8,7 @@
 //! | `invitations/HASH` | [`InvitationValue`] | until 30 days after it expired |
 //! | `drains/ID` | [`DrainValue`] | until `undrain` |
 //! | `proxies/ID` | [`ProxyValue`] | as long as the proxy keeps its lease |
-//! | `sessions/KEY` | [`SessionValue`] | likewise |
+//! | `sessions/KEY` | [`SessionValue`] | as long as the proxy keeps its lease |
 //!
 //! Every value is JSON with a version. Fields that this program does not know stay when it writes a value again.
 

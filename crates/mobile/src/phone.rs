@@ -32,6 +32,7 @@ use ropewalk_control::api::{LinkState, StatusReport, TunnelState};
 use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
+use ropewalk_daemon::links::{LinkResources, Lingering, TlsTerms};
 use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::proxies::{KeptProxy, kept};
 use ropewalk_daemon::wakeup;
@@ -40,7 +41,7 @@ use ropewalk_link_io::driver::{Driven, Io};
 use ropewalk_link_io::udp::{ReceivedDatagram, SendError, SendErrorKind};
 use ropewalk_proto::client::{ClientConfig, ClientState};
 use ropewalk_proto::fleet::{FleetClient, NamedProxy};
-use ropewalk_proto::path::{Path, SocketId};
+use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::{Duration, Instant, earliest};
 use ropewalk_settings::{HostPort, unusable};
@@ -50,7 +51,7 @@ use tokio::task::JoinSet;
 use crate::event::Event;
 use crate::{App, Config, Network};
 use inner::Inner;
-use networks::{Networks, Resources, TlsTerms};
+use networks::{Networks, Resources};
 
 /// Pause before networks that could not be used are tried again; nothing may tell when the reason is gone.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
@@ -87,8 +88,8 @@ pub(crate) struct Phone {
     config: Config,
     client: FleetClient,
     networks: Networks,
-    /// Sockets of ways that were given up for another, and until when they stay open.
-    lingering: Vec<(Instant, SocketId)>,
+    /// Sockets of ways that were given up for another.
+    lingering: Lingering,
     /// When it is looked at which networks are to go over TLS; `None`: when something happens to one.
     tls_at: Option<Instant>,
     /// Those who ask whether UDP is answered again.
@@ -148,7 +149,7 @@ impl Phone {
             app,
             client,
             networks: Networks::default(),
-            lingering: Vec::new(),
+            lingering: Lingering::default(),
             tls_at: None,
             asking: JoinSet::new(),
             commands,
@@ -255,14 +256,14 @@ impl Phone {
             names: &names,
             clock: self.clock,
         };
-        let mut resources = Resources {
+        let links = LinkResources {
             sockets: &mut *io.sockets,
             client: &mut self.client,
-            held: &mut self.held,
+            sink: &mut self.held,
             lingering: &mut self.lingering,
-            app: &self.app,
             tls,
         };
+        let mut resources = Resources { links, app: &self.app };
         act(&mut self.networks, &mut resources)
     }
 
@@ -463,7 +464,7 @@ impl Driven for Phone {
         }
         let at_once = !self.held.is_empty() || self.has_ended();
         let at_once = at_once.then_some(Instant::ZERO);
-        let lingers = self.lingering.iter().map(|(until, _)| *until).min();
+        let lingers = self.lingering.poll_timeout();
         let own = earliest(earliest(self.reopen_at, lingers), self.patience.poll_timeout());
         let own = earliest(own, self.tls_at.filter(|_| !self.is_stopping));
         let core = self.client.poll_timeout().map(|(at, _)| at);
@@ -475,17 +476,12 @@ impl Driven for Phone {
         if self.rests() {
             return ControlFlow::Continue(());
         }
-        // It may have stood still in the midst of a turn.
+        // It may have stood still in the middle of a turn.
         self.look_for_gap(now);
         if std::mem::take(&mut self.in_batch) {
             self.client.end_of_batch(now);
         }
-        self.lingering.retain(|(until, socket)| {
-            if *until <= now {
-                io.sockets.close(*socket);
-            }
-            *until > now
-        });
+        self.lingering.close_due(now, io.sockets);
         if self.reopen_at.is_some_and(|at| at <= now) {
             self.relink(now, io);
         }

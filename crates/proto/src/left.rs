@@ -1,6 +1,6 @@
 //! What sessions that are over had acknowledged to senders of TCP: it waits for the next session with the same peer.
 //!
-//! A session that changes in the midst of a download would otherwise miss what the sender believes delivered.
+//! A session that changes in the middle of a download would otherwise miss what the sender believes delivered.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -36,7 +36,7 @@ const BURST: u32 = 20;
 /// The time is divided into so many parts, whose ends are compared.
 const PARTS: u32 = 12;
 /// Most that the memory may be larger at the end of a late part than at any of the first four. A few clients more or less
-/// are amid a burst.
+/// are within a burst.
 const GROWTH: f64 = 1.1;
 
 /// What happened.

@@ -5,52 +5,41 @@
 //! key with its default.
 
 mod forward;
-mod prefix;
+mod listen;
+mod peers;
+mod pools;
 mod registry;
 mod speed_test;
 mod tls;
+mod workers;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use blake2::digest::Digest as _;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use ropewalk_control::api::PeerOrigin;
 use ropewalk_control::config::ControlFile;
 use ropewalk_control::config::{ConfigError, ConfigFile, ControlConfig, Source};
 use ropewalk_control::invitation::MAX_ADDRESSES;
-use ropewalk_proto::endpoint::Share;
 use ropewalk_proto::wire::hello::parameters::MAX_NAME_SERVERS;
 use ropewalk_settings::{
-    DEFAULT_PORT, HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed,
-    PresharedKey, PrivateKey, PublicKey, Sandbox, SpeedTests, Text, TunnelSection, TunnelSettings,
-    is_name_server,
+    HistoryDays, HistorySection, HostPort, InterfaceName, OneOrMany, Parsed, PrivateKey, PublicKey,
+    Sandbox, SpeedTests, TunnelSection, TunnelSettings, is_name_server,
 };
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::allow::Allowed;
-use crate::pool::{Pools, reserved};
+use crate::pool::Pools;
 
 pub use forward::{Forward, MAX_FORWARDS};
+pub use peers::{MAX_PEERS, PeerConfig, check_peer_name};
+pub use pools::unique_local_pool;
 pub use registry::RegistryConfig;
 pub use tls::{CertificateFiles, TlsConfig};
-
-/// Peers where `max_peers` does not say otherwise: each may hold a resequencing buffer of 16 MiB.
-const DEFAULT_MAX_PEERS: usize = 1024;
-
-/// Most peers of one proxy: the IPv4 pool of /16 has about as many addresses.
-pub const MAX_PEERS: usize = 65_000;
-
-/// Most clients of a fleet: each proxy keeps all of them in memory.
-const MAX_FLEET_PEERS: usize = 1_000_000;
-
-/// Characters of the longest name of a peer.
-const MAX_PEER_NAME: usize = 64;
+pub use workers::Workers;
 
 /// Connections of one client where `client_connections` does not say otherwise: several times what a house full of people
 /// or a torrent opens. The kernel looks at each of them when the client begins another one: more would cost too much.
@@ -168,60 +157,6 @@ impl fmt::Display for Uplinks {
     }
 }
 
-/// How many threads carry packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Workers {
-    /// One for each core that the process may use.
-    #[default]
-    Auto,
-    /// So many.
-    Count(u16),
-}
-
-impl Workers {
-    /// How many that are on this machine.
-    #[must_use]
-    pub fn count(self) -> u16 {
-        match self {
-            Self::Count(count) => count,
-            Self::Auto => {
-                let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                u16::try_from(cores).unwrap_or(u16::MAX).min(Share::MAX_PARTS)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Count(count) => count.fmt(f),
-        }
-    }
-}
-
-/// One `[[peer]]`: a client that may connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerConfig {
-    /// How it is called in `status` and in logs. Whoever keeps this client, too, shares the text.
-    pub name: Arc<str>,
-    /// Its public key.
-    pub public_key: PublicKey,
-    /// The secret shared besides the keys. Few have one: it is kept apart.
-    pub preshared_key: Option<Box<PresharedKey>>,
-    /// Its inner address, where the file fixes it, or a registry that several proxies share; else it is leased from the pool.
-    pub address_v4: Option<Ipv4Addr>,
-    /// The same for IPv6.
-    pub address_v6: Option<Ipv6Addr>,
-    /// The IPv6 network behind it, which the provider routes here.
-    pub prefix_v6: Option<Ipv6Net>,
-    /// The key that it had before, whose leased addresses are its own now.
-    pub formerly: Option<Box<PublicKey>>,
-    /// It gets no session, and is told so.
-    pub disabled: bool,
-}
-
 impl ConfigFile for Config {
     const TOP_KEYS: &'static [&'static str] = &[
         "listen",
@@ -297,20 +232,6 @@ impl Config {
     }
 }
 
-/// The IPv6 pool where the file says `auto`: a unique local /64 (RFC 4193) whose 40 random bits are a
-/// hash of what is its owner's: the proxy's public key, or the fleet's name. So they stay, and differ from those of others.
-#[must_use]
-pub fn unique_local_pool(owner: &[u8]) -> Ipv6Net {
-    let mut hash = blake2::Blake2s256::new();
-    hash.update(b"ropewalk unique local prefix");
-    hash.update(owner);
-    let hash = hash.finalize();
-    let mut octets = [0; 16];
-    octets[0] = 0xfd;
-    octets[1..6].copy_from_slice(&hash[..5]);
-    Ipv6Net::new(Ipv6Addr::from(octets), 64).expect("64 is a prefix length")
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -321,7 +242,7 @@ struct File {
     #[serde(default)]
     tun: TunFile,
     pool_v4: Option<Spanned<Parsed<Ipv4Net>>>,
-    pool_v6: Option<Spanned<Parsed<PoolV6>>>,
+    pool_v6: Option<Spanned<Parsed<pools::PoolV6>>>,
     dns: Option<Spanned<OneOrMany<IpAddr>>>,
     #[serde(default)]
     ipv6: Ipv6Mode,
@@ -342,7 +263,7 @@ struct File {
     #[serde(default)]
     forward: Vec<Spanned<forward::ForwardFile>>,
     #[serde(default)]
-    peer: Vec<Spanned<PeerFile>>,
+    peer: Vec<Spanned<peers::PeerFile>>,
     registry: Option<Spanned<registry::RegistryFile>>,
     tls: Option<tls::TlsFile>,
     #[serde(default)]
@@ -361,48 +282,14 @@ struct TunFile {
     name: Option<Parsed<InterfaceName>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PeerFile {
-    name: Spanned<String>,
-    public_key: Spanned<Parsed<PublicKey>>,
-    preshared_key_file: Option<Spanned<PathBuf>>,
-    address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
-    address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
-    prefix_v6: Option<Spanned<Parsed<Ipv6Net>>>,
-    #[serde(default)]
-    disabled: bool,
-}
-
-/// `pool_v6` as it stands in the file.
-#[derive(Clone, Copy, Debug)]
-enum PoolV6 {
-    Auto,
-    Off,
-    Prefix(Ipv6Net),
-}
-
-impl Text for PoolV6 {
-    const EXPECTED: &'static str =
-        "an IPv6 prefix such as \"fd12:3456:789a::/64\", or \"auto\", or \"off\"";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ if text.contains('/') => Ipv6Net::from_text(text).map(Self::Prefix),
-            _ => Err(format!("`{text}` is not {}", Self::EXPECTED)),
-        }
-    }
-}
-
 impl File {
     fn resolve(self, source: &Source) -> Result<Config, ConfigError> {
         let private_key =
             source.private_key(self.private_key.as_ref(), self.private_key_file.as_ref())?;
         let public_key = private_key.public_key();
         let pools = self.pools(source, &public_key)?;
-        let max_peers = self.max_peers(source)?;
+        let of_fleet = self.registry.is_some();
+        let max_peers = peers::max_peers(source, self.max_peers.as_ref(), of_fleet)?;
         let registry = self.registry.as_ref();
         let registry =
             registry.map(|file| file.get_ref().resolve(source, max_peers)).transpose()?;
@@ -411,13 +298,13 @@ impl File {
                 .error(peer.span(), "with [registry] the clients stand there, and no [[peer]] here")
                 .with_help("take it out, and invite it with `ropewalk peer add NAME`"));
         }
-        let peers = resolve_peers(source, &self.peer, &public_key, &pools, max_peers)?;
+        let peers = peers::resolve(source, &self.peer, &public_key, &pools, max_peers)?;
         let tun_name = match self.tun.name {
             Some(Parsed(name)) => name,
             None => InterfaceName::new("ropewalk-proxy0").expect("a valid name"),
         };
-        let listen = listen(source, self.listen.as_ref())?;
-        let more_ports = more_ports(source, self.more_ports.as_ref(), listen.port())?;
+        let listen = listen::address(source, self.listen.as_ref())?;
+        let more_ports = listen::more_ports(source, self.more_ports.as_ref(), listen.port())?;
         let control = self.control.resolve(source, ropewalk_control::PROXY_SOCKET)?;
         let tls = self.tls.as_ref().map(|file| file.resolve(source)).transpose()?;
         let own = forward::own_ports(listen, &more_ports, tls.as_ref(), &control);
@@ -449,7 +336,7 @@ impl File {
             forwards: forward::resolve(source, &self.forward, &own)?,
             peers,
             max_peers,
-            workers: workers(source, self.workers.as_ref())?,
+            workers: workers::resolve(source, self.workers.as_ref())?,
             speed_tests: self.speed_test.resolve(source)?,
             tunnel: self.tunnel.resolve().map_err(|error| source.error_of_setting(&error))?,
             registry,
@@ -458,73 +345,6 @@ impl File {
             history: self.history.days,
             control,
         })
-    }
-
-    fn pools(&self, source: &Source, public_key: &PublicKey) -> Result<Pools, ConfigError> {
-        let v4 = match &self.pool_v4 {
-            None => Ipv4Net::new(Ipv4Addr::new(10, 77, 0, 0), 16).expect("16 is a prefix length"),
-            Some(prefix) if (8..=30).contains(&prefix.get_ref().0.prefix_len()) => {
-                prefix.get_ref().0
-            }
-            Some(prefix) => {
-                return Err(source.error(prefix.span(), "an IPv4 pool is a /8 to a /30"));
-            }
-        };
-        // All proxies of a fleet give the same addresses.
-        let auto = match &self.registry {
-            Some(registry) => unique_local_pool(registry.get_ref().fleet.get_ref().as_bytes()),
-            None => unique_local_pool(public_key.as_bytes()),
-        };
-        let v6 = match &self.pool_v6 {
-            None => Some(auto),
-            Some(pool) => match pool.get_ref().0 {
-                PoolV6::Off => None,
-                PoolV6::Auto => Some(auto),
-                PoolV6::Prefix(prefix) if (32..=126).contains(&prefix.prefix_len()) => Some(prefix),
-                PoolV6::Prefix(_) => {
-                    return Err(source.error(pool.span(), "an IPv6 pool is a /32 to a /126"));
-                }
-            },
-        };
-        // fc00::/7 is never routed on the Internet (RFC 4193 section 4.1).
-        let unique_local = v6.is_some_and(|v6| v6.addr().is_unique_local());
-        if self.ipv6 == Ipv6Mode::Routed && unique_local {
-            let help =
-                "write ipv6 = \"nat66\", or pool_v6 = a prefix that the provider routes here";
-            let message = "ipv6 = \"routed\", but pool_v6 is a unique local prefix";
-            return Err(match &self.pool_v6 {
-                Some(pool) => source.error(pool.span(), message),
-                None => source.error_of_file(message),
-            }
-            .with_help(help));
-        }
-        let places = [
-            (Some(IpNet::V4(v4)), self.pool_v4.as_ref().map(Spanned::span)),
-            (v6.map(IpNet::V6), self.pool_v6.as_ref().map(Spanned::span)),
-        ];
-        for (pool, place) in places {
-            if let (Some(pool), Some(place)) = (pool, place)
-                && let Some((prefix, meaning)) = reserved(pool)
-            {
-                let message = format!("{pool} overlaps {prefix}, which is {meaning}");
-                return Err(source.error(place, &message).with_help(
-                    "write a private prefix, such as \"10.77.0.0/16\" or \"auto\" for IPv6",
-                ));
-            }
-        }
-        Ok(Pools::new(v4, v6))
-    }
-
-    fn max_peers(&self, source: &Source) -> Result<usize, ConfigError> {
-        let Some(max_peers) = &self.max_peers else { return Ok(DEFAULT_MAX_PEERS) };
-        let bound = if self.registry.is_some() { MAX_FLEET_PEERS } else { MAX_PEERS };
-        match usize::try_from(*max_peers.get_ref()) {
-            Ok(most) if (1..=bound).contains(&most) => Ok(most),
-            _ => Err(source.error(
-                max_peers.span(),
-                &format!("{} is outside 1 to {bound} peers", max_peers.get_ref()),
-            )),
-        }
     }
 }
 
@@ -554,63 +374,6 @@ fn connections(
             &format!("{} is outside 1 to {most} connections", number.get_ref()),
         )),
     }
-}
-
-fn workers(
-    source: &Source,
-    workers: Option<&Spanned<toml::Value>>,
-) -> Result<Workers, ConfigError> {
-    let Some(workers) = workers else { return Ok(Workers::Auto) };
-    let most = Share::MAX_PARTS;
-    match workers.get_ref() {
-        toml::Value::String(word) if word == "auto" => return Ok(Workers::Auto),
-        toml::Value::Integer(count) => {
-            if let Some(count) =
-                u16::try_from(*count).ok().filter(|count| (1..=most).contains(count))
-            {
-                return Ok(Workers::Count(count));
-            }
-        }
-        _ => {}
-    }
-    let message = format!("workers is \"auto\" (one for each core) or a number from 1 to {most}");
-    Err(source.error(workers.span(), &message))
-}
-
-fn listen(
-    source: &Source,
-    listen: Option<&Spanned<Parsed<SocketAddr>>>,
-) -> Result<SocketAddr, ConfigError> {
-    match listen {
-        None => Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT))),
-        Some(address) if address.get_ref().0.port() == 0 => Err(source
-            .error(address.span(), "port 0 would be another port at each start")
-            .with_help(format!("write a port the clients know, such as {DEFAULT_PORT}"))),
-        Some(address) => Ok(address.get_ref().0),
-    }
-}
-
-/// Most ports: a client tries eight addresses of a proxy on each link.
-const MAX_MORE_PORTS: usize = 7;
-
-fn more_ports(
-    source: &Source,
-    ports: Option<&Spanned<Vec<u16>>>,
-    first: u16,
-) -> Result<Vec<u16>, ConfigError> {
-    let Some(ports) = ports else { return Ok(Vec::new()) };
-    let list = ports.get_ref();
-    let twice = |(at, port): (usize, &u16)| *port == first || list[..at].contains(port);
-    let message = if list.len() > MAX_MORE_PORTS {
-        format!("{} ports; at most {MAX_MORE_PORTS} are possible beside `listen`", list.len())
-    } else if list.contains(&0) {
-        "port 0 would be another port at each start".to_owned()
-    } else if list.iter().enumerate().any(twice) {
-        "a port stands twice, or is that of `listen` already".to_owned()
-    } else {
-        return Ok(list.clone());
-    };
-    Err(source.error(ports.span(), &message))
 }
 
 fn public_addresses(
@@ -690,113 +453,5 @@ fn state_dir(source: &Source, folder: Option<Spanned<PathBuf>>) -> Result<PathBu
             folder.span(),
             &format!("`{}` is not an absolute path", folder.get_ref().display()),
         )),
-    }
-}
-
-fn resolve_peers(
-    source: &Source,
-    files: &[Spanned<PeerFile>],
-    own_key: &PublicKey,
-    pools: &Pools,
-    max_peers: usize,
-) -> Result<Vec<PeerConfig>, ConfigError> {
-    if let Some(beyond) = files.get(max_peers) {
-        let message = format!("{} peers, but max_peers is {max_peers}", files.len());
-        return Err(source.error(beyond.span(), &message));
-    }
-    let mut seen = Seen::default();
-    let mut networks = prefix::Networks::default();
-    let mut peers = Vec::with_capacity(files.len());
-    for file in files.iter().map(Spanned::get_ref) {
-        let name = peer_name(source, &file.name)?;
-        let key = file.public_key.get_ref().0;
-        if key == *own_key {
-            return Err(source
-                .error(file.public_key.span(), "this is the proxy's own public key")
-                .with_help(
-                    "put the client's here: `ropewalk keygen --public < FILE` on the client",
-                ));
-        }
-        let address_v4 = match &file.address_v4 {
-            None => None,
-            Some(address) => Some(
-                pools
-                    .check_v4(address.get_ref().0)
-                    .map_err(|message| source.error(address.span(), &message))?,
-            ),
-        };
-        let address_v6 = match &file.address_v6 {
-            None => None,
-            Some(address) => Some(
-                pools
-                    .check_v6(address.get_ref().0)
-                    .map_err(|message| source.error(address.span(), &message))?,
-            ),
-        };
-        let prefix_v6 = networks.resolve(source, file.prefix_v6.as_ref(), &name, pools)?;
-        seen.note(source, file, &name)?;
-        let preshared_key =
-            file.preshared_key_file.as_ref().map(|name| source.key_file(name)).transpose()?;
-        peers.push(PeerConfig {
-            name: name.into(),
-            public_key: key,
-            preshared_key: preshared_key.map(Box::new),
-            address_v4,
-            address_v6,
-            prefix_v6,
-            formerly: None,
-            disabled: file.disabled,
-        });
-    }
-    Ok(peers)
-}
-
-fn peer_name(source: &Source, name: &Spanned<String>) -> Result<String, ConfigError> {
-    let checked = check_peer_name(name.get_ref());
-    checked.map_err(|message| source.error(name.span(), &message))?;
-    Ok(name.get_ref().clone())
-}
-
-/// Whether a peer may be called so.
-///
-/// # Errors
-/// What a name must be.
-pub fn check_peer_name(name: &str) -> Result<(), String> {
-    let long = name.chars().count() > MAX_PEER_NAME;
-    if long || name.trim().is_empty() || name.chars().any(char::is_control) {
-        return Err(format!("a peer's name has 1 to {MAX_PEER_NAME} printable characters"));
-    }
-    Ok(())
-}
-
-/// What must be different for each peer, and whose it is.
-#[derive(Default)]
-struct Seen {
-    names: BTreeMap<String, String>,
-    keys: BTreeMap<String, String>,
-    addresses: BTreeMap<String, String>,
-}
-
-impl Seen {
-    fn note(&mut self, source: &Source, file: &PeerFile, name: &str) -> Result<(), ConfigError> {
-        let twice = |span, what: &str, other: Option<String>| match other {
-            Some(other) => Err(source.error(span, &format!("{what} is already that of `{other}`"))),
-            None => Ok(()),
-        };
-        let owner = || name.to_owned();
-        if self.names.insert(owner(), owner()).is_some() {
-            return Err(source.error(file.name.span(), &format!("two peers are called `{name}`")));
-        }
-        let key = file.public_key.get_ref().0.to_string();
-        twice(file.public_key.span(), "this key", self.keys.insert(key, owner()))?;
-        if let Some(address) = &file.address_v4 {
-            let text = address.get_ref().0.to_string();
-            twice(address.span(), "this address", self.addresses.insert(text, owner()))?;
-        }
-        if let Some(address) = &file.address_v6 {
-            let text = address.get_ref().0.to_string();
-            twice(address.span(), "this address", self.addresses.insert(text, owner()))?;
-        }
-        Ok(())
     }
 }

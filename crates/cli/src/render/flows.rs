@@ -6,7 +6,8 @@ use comfy_table::CellAlignment;
 use ropewalk_control::api::{FlowPart, FlowsReport, RecentFlowStatus};
 use ropewalk_settings::figures::{megabits, rate, size};
 
-use super::{Page, clean, decimal, flow_table, optional};
+use super::tunnel::flow_table;
+use super::{Page, clean, decimal, optional};
 
 /// Both tables of flow routing, or what each flow did lately.
 pub(crate) fn flows(report: &FlowsReport, columns: u16) -> String {

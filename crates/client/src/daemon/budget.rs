@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_used_its_allowance_up_stops_until_it_begins_anew() {
+    fn a_link_that_used_its_allowance_up_stops_until_it_begins_again() {
         let (mut budget, written) = budget(Counts::new());
         let links = [("lte", allowance(true)), ("wlan", allowance(false))];
         budget.set(Instant::ZERO, date(), links.into_iter(), |_| 0);

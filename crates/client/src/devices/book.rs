@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(look(1200, 200), (Some(1e6), Some(1000)), "still the same");
         assert_eq!(look(3000, 375), (Some(1e6), Some(2000)));
         assert_eq!(look(60_000, 375), (None, None), "too long ago");
-        // A counter that began anew has carried nothing, and not less than nothing.
+        // A counter that began again has carried nothing, and not less than nothing.
         assert_eq!(look(61_000, 0), (Some(0.0), Some(1000)));
     }
 

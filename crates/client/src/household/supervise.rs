@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_up_to_a_minute_and_begins_anew_after_a_long_life() {
+    fn the_pause_doubles_up_to_a_minute_and_begins_again_after_a_long_life() {
         let mut now = Instant::now();
         let mut one = started(now);
         let mut pauses = Vec::new();

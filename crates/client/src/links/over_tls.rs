@@ -1,16 +1,14 @@
 //! A link as it goes over TLS: to the core a link of its own beside that by UDP, so that one can begin before the other
 //! ends. Both have the same name, and what people say of the link holds for both.
 
-use std::net::IpAddr;
-
 use arrayvec::ArrayVec;
-use ropewalk_link_io::clock::Clock;
+use ropewalk_daemon::links::TlsTerms;
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::config::LinkConfig;
 use ropewalk_proto::fleet::FleetLink;
 use ropewalk_proto::path::SocketId;
-use ropewalk_settings::{Keepalive, LinkPolicy, TlsUse, shortened};
+use ropewalk_settings::{Keepalive, LinkPolicy, shortened};
 use ropewalk_tls::{Binding, Dial, LINK_MTU, TlsCarrier};
 
 use super::decide::{Decision, Wish};
@@ -18,19 +16,6 @@ use crate::routes::Numbers;
 
 /// Set in the keys of links over TLS: the others' are slots, which are smaller.
 const OVER_TLS: u32 = 1 << 16;
-
-/// What is to be known of TLS, beside the link.
-#[derive(Clone, Copy)]
-pub(crate) struct TlsTerms<'a> {
-    /// When links go over it.
-    pub(crate) setting: TlsUse,
-    /// The proxies' TCP port.
-    pub(crate) port: u16,
-    /// The names by which the config knows addresses of proxies.
-    pub(crate) names: &'a [(IpAddr, String)],
-    /// For the age of what waits.
-    pub(crate) clock: Clock,
-}
 
 /// A link over TLS as it was given to the core.
 #[derive(Debug)]

@@ -250,7 +250,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_link_that_came_anew_or_does_not_answer_has_no_figures() {
+    fn a_link_that_came_again_or_does_not_answer_has_no_figures() {
         let other = Reading { id: LinkId(2), ..fresh() };
         let silent = Reading { is_up: false, ..fresh() };
         for (before, after) in [(None, Some(fresh())), (Some(fresh()), None)] {

@@ -341,7 +341,7 @@ fn what_the_bundle_loses_against_the_sum_is_told_part_by_part() {
 }
 
 #[test]
-fn a_daemon_or_a_link_that_began_anew_is_judged_by_what_came_since() {
+fn a_daemon_or_a_link_that_began_again_is_judged_by_what_came_since() {
     let begun = [
         ("/daemon/pid", json!(8)),
         ("/daemon/uptime_s", json!(4.0)),

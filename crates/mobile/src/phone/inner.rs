@@ -1,6 +1,6 @@
 //! What the TUN is to be, and when the app is to be told.
 //!
-//! A TUN that an app opens anew stops all packets for a moment. So the app is told when the addresses or name servers are
+//! When an app opens the TUN again, all packets stop for a moment. So the app is told when the addresses or name servers are
 //! others, or when packets became smaller than the TUN lets pass; not each time that the search for a path's MTU came
 //! further. What is longer than a link carries is answered by the core meanwhile (ICMP).
 

@@ -13,22 +13,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ropewalk_daemon::held::Held;
+use ropewalk_daemon::links::LinkResources;
 use ropewalk_link_io::udp::{SendErrorKind, Sockets};
 use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::config::MAX_LINKS;
-use ropewalk_proto::fleet::FleetClient;
-use ropewalk_proto::path::{Path, SocketId};
-use ropewalk_proto::time::{Duration, Instant, earliest};
+use ropewalk_proto::path::Path;
+use ropewalk_proto::time::{Instant, earliest};
 use ropewalk_settings::TlsUse;
 use ropewalk_tls::Seen;
 
 use crate::{App, Network};
 
 pub(super) use joined::Joined;
-pub(super) use over_tls::TlsTerms;
-
-/// What is under way on a network when it goes another way arrives within this.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// All of them, by the app's numbers.
 #[derive(Debug, Default)]
@@ -40,15 +36,10 @@ pub(super) struct Networks {
 
 /// What is changed with the networks.
 pub(super) struct Resources<'a> {
-    pub(super) sockets: &'a mut Sockets,
-    pub(super) client: &'a mut FleetClient,
-    /// Takes the packets that waited for a network that goes.
-    pub(super) held: &'a mut Held,
-    /// Sockets of ways that were given up for another, and until when they stay open for what is under way.
-    pub(super) lingering: &'a mut Vec<(Instant, SocketId)>,
+    /// To the core a network is a link, or two: by UDP and over TLS.
+    pub(super) links: LinkResources<'a, Held>,
+    /// Binds the sockets.
     pub(super) app: &'a Arc<dyn App>,
-    /// When and how networks go over TLS.
-    pub(super) tls: TlsTerms<'a>,
 }
 
 /// What is to be done after a look at which networks go over TLS.
@@ -201,26 +192,5 @@ impl Networks {
             }
         }
         goes_over_tls
-    }
-}
-
-impl Resources<'_> {
-    /// Takes a link out of the core, and closes its sockets: at once, or when what is under way has come.
-    fn take_out(
-        &mut self,
-        now: Instant,
-        key: LinkKey,
-        sockets: impl IntoIterator<Item = SocketId>,
-        on_purpose: bool,
-    ) {
-        // Taking a link out never fails.
-        let _ = self.client.set_link(now, key, None, self.held);
-        for socket in sockets {
-            if on_purpose {
-                self.lingering.push((now + LINGER, socket));
-            } else {
-                self.sockets.close(socket);
-            }
-        }
     }
 }

@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 /// Of the goodput without a flood, what must be left: on a machine that does nothing else, and in a test beside other work.
 const KEPT: [f64; 2] = [0.95, 0.5];
-/// Of the rate that is meant, what the flood must reach, likewise.
+/// Of the rate that is meant, what the flood must reach, in the same two cases.
 const FULL: [f64; 2] = [0.9, 0.5];
 /// First messages without a cookie that a worker decrypts in a second under a flood: 100, and some that had one.
 const DECRYPTED: f64 = 150.0;

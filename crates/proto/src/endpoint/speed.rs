@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn its_owner_hears_of_its_tests_once_a_minute_also_when_its_hour_begins_anew() {
+    fn its_owner_hears_of_its_tests_once_a_minute_also_when_its_hour_begins_again() {
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let mut account = SpeedAccount::new(at(0));
         assert!(account.tells(at(3590)) && !account.tells(at(3591)));

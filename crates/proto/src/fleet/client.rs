@@ -149,7 +149,7 @@ pub struct FleetClient {
     /// When all was last looked at.
     looked: Instant,
     /// What the last list changed counts from then on.
-    heed_list: Instant,
+    follow_list: Instant,
     /// When the client last came into another network.
     roamed: Option<Instant>,
     shunned: BTreeMap<PublicKey, Instant>,
@@ -186,7 +186,7 @@ impl FleetClient {
             next_round: now,
             quick_rounds: 0,
             looked: now,
-            heed_list: now,
+            follow_list: now,
             roamed: None,
             shunned: BTreeMap::new(),
             moves: 0,
@@ -287,7 +287,7 @@ impl FleetClient {
         let doubt = self.doubt.map(|since| since + self.present.patience());
         let better = earliest(self.watch.poll_timeout(self.hysteresis(self.looked)), self.choosing);
         // One that is waited for in vain is looked at again with the next round.
-        let due = [doubt, better, Some(self.heed_list)]
+        let due = [doubt, better, Some(self.follow_list)]
             .into_iter()
             .flatten()
             .filter(|at| *at > self.looked)

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_from_a_link_goes_before_the_rest_of_a_packet_that_begins_anew() {
+    fn what_comes_back_from_a_link_goes_before_the_rest_of_a_packet_that_begins_again() {
         for first in [DOWNLOAD, CALL] {
             let mut queue = queue();
             let mut other = EgressQueue::new(QueueLimits { time: Duration::ZERO, bytes: 0 });

@@ -28,7 +28,7 @@
 //! arrives on any link ([`ActiveClock`]): a link that is idle because all are is not in trouble. What it
 //! showed before an idle time may be outdated; until it delivers again its variation counts as a first
 //! one. A link that was added lately and has delivered nothing yet has an unknown delay: a hole then waits
-//! for `max_wait`, lest all first packets of a slow link come late.
+//! for `max_wait`, because otherwise all first packets of a slow link would come late.
 
 use crate::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Packets that fit no link and whose sender cannot be told, or would not heed it: they go in two parts.
+//! Packets that fit no link and whose sender cannot be told, or would ignore it: they go in two parts.
 //!
 //! IPv6 rests on links that carry 1,280 bytes; what carries less has to fragment and join beneath it (RFC 8200
 //! §5), and its senders do not believe in less (RFC 8201 §4). Where every link's path MTU is below 1,340 (over

@@ -117,7 +117,7 @@ fn an_address_that_answers_is_found_among_others() {
 }
 
 #[test]
-fn the_ladder_is_quick_at_first_and_then_patient_and_begins_anew_with_a_link() {
+fn the_ladder_is_quick_at_first_and_then_patient_and_begins_again_with_a_link() {
     let mut world = World::with_client(5, &[10]);
     world.clients[0].wires[0].up = false;
     world.record = Some(Vec::new());

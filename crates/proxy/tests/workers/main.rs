@@ -139,7 +139,7 @@ fn a_hundred_clients_with_four_links_have_one_session_each_on_one_worker_over_fr
 }
 
 #[test]
-fn a_client_that_connects_anew_takes_the_place_of_its_older_session_wherever_its_question_leads() {
+fn a_client_that_connects_again_takes_the_place_of_its_older_session_wherever_its_question_leads() {
     let key = PrivateKey::generate().unwrap();
     let bed = Bed::new(std::slice::from_ref(&key));
     let mut crowd = Crowd::new(&bed);

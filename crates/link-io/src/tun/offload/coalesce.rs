@@ -183,7 +183,7 @@ struct Slot {
     size: usize,
     /// Of the packet that fits next.
     sequence: u32,
-    /// Likewise, of IPv4.
+    /// Of the packet that fits next, if it is IPv4.
     identification: u16,
     /// Whether the first packet's checksum is right, once somebody has looked.
     is_right: Option<bool>,

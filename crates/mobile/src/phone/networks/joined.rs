@@ -195,7 +195,7 @@ impl Joined {
         now: Instant,
         resources: &mut Resources<'_>,
     ) -> Result<(), String> {
-        if !self.fallback.uses_udp(resources.tls.setting) {
+        if !self.fallback.uses_udp(resources.links.tls.setting) {
             self.end_by_udp(now, true, resources);
             return Ok(());
         }
@@ -229,16 +229,17 @@ impl Joined {
         match &self.by_udp {
             Some(open) if open.sockets == sockets && open.network.is_like(&self.network) => {
                 if open.network.policy != self.network.policy {
-                    resources.client.set_policy(key, &self.network.policy);
+                    resources.links.client.set_policy(key, &self.network.policy);
                 }
             }
             _ => {
                 let families = sockets.iter().map(|(source, id)| (source.is_ipv4(), *id));
                 let link = link(&self.network, self.network.mtu, families, false);
-                let given = resources.client.set_link(now, key, Some(link), resources.held);
+                let links = &mut resources.links;
+                let given = links.client.set_link(now, key, Some(link), links.sink);
                 if let Err(error) = given {
                     for (_, id) in sockets {
-                        resources.sockets.close(id);
+                        resources.links.sockets.close(id);
                     }
                     self.end_by_udp(now, false, resources);
                     return Err(error.to_string());
@@ -250,7 +251,7 @@ impl Joined {
         // What is not used any more is closed once the core has let go of it.
         let before = self.by_udp.replace(given).into_iter().flat_map(|open| open.sockets);
         for (_, id) in before.filter(|socket| !sockets.contains(socket)) {
-            resources.sockets.close(id);
+            resources.links.sockets.close(id);
         }
         Ok(())
     }
@@ -262,14 +263,14 @@ impl Joined {
     ) -> Result<SocketId, OpenError> {
         let (app, id) = (resources.app, self.network.id);
         let bound = Bound::prepared(source, &mut |fd| app.bind_socket(fd, id))?;
-        resources.sockets.adopt(bound)
+        resources.links.sockets.adopt(bound)
     }
 
     /// It goes no more by UDP. `on_purpose`: it works, so what is under way is still taken.
     fn end_by_udp(&mut self, now: Instant, on_purpose: bool, resources: &mut Resources<'_>) {
         let Some(open) = self.by_udp.take() else { return };
         let sockets = open.sockets.into_iter().map(|(_, id)| id);
-        resources.take_out(now, self.keys[0], sockets, on_purpose);
+        resources.links.take_out(now, self.keys[0], sockets, on_purpose);
     }
 
     /// Opens it over TLS, changes it, or ends it there.
@@ -278,7 +279,7 @@ impl Joined {
         now: Instant,
         resources: &mut Resources<'_>,
     ) -> Result<(), String> {
-        if !self.fallback.uses_tls(resources.tls.setting) {
+        if !self.fallback.uses_tls(resources.links.tls.setting) {
             self.end_over_tls(now, true, resources);
             return Ok(());
         }
@@ -286,7 +287,7 @@ impl Joined {
         let Self { network, over_tls, sources, .. } = self;
         if let Some(open) = over_tls.as_mut().filter(|open| open.is_like(network, sources)) {
             if open.network.policy != network.policy {
-                resources.client.set_policy(key, &network.policy);
+                resources.links.client.set_policy(key, &network.policy);
                 open.network.policy.clone_from(&network.policy);
             }
             return Ok(());
@@ -304,7 +305,7 @@ impl Joined {
     /// It goes no more over TLS.
     fn end_over_tls(&mut self, now: Instant, on_purpose: bool, resources: &mut Resources<'_>) {
         let Some(open) = self.over_tls.take() else { return };
-        resources.take_out(now, self.keys[1], [open.socket], on_purpose);
+        resources.links.take_out(now, self.keys[1], [open.socket], on_purpose);
     }
 }
 

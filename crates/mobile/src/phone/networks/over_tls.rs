@@ -5,29 +5,15 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ropewalk_link_io::clock::Clock;
+use ropewalk_daemon::links::TlsTerms;
 use ropewalk_proto::client::LinkKey;
 use ropewalk_proto::path::SocketId;
 use ropewalk_proto::time::Instant;
-use ropewalk_settings::TlsUse;
 use ropewalk_tls::{Binding, Dial, LINK_MTU, TlsCarrier};
 
 use super::Resources;
 use super::joined::link;
 use crate::Network;
-
-/// What is to be known of TLS, beside the network.
-#[derive(Clone, Copy)]
-pub(in crate::phone) struct TlsTerms<'a> {
-    /// When networks go over it.
-    pub(in crate::phone) setting: TlsUse,
-    /// The proxies' TCP port.
-    pub(in crate::phone) port: u16,
-    /// The names by which the config knows addresses of proxies.
-    pub(in crate::phone) names: &'a [(IpAddr, String)],
-    /// For the age of what waits.
-    pub(in crate::phone) clock: Clock,
-}
 
 /// A network over TLS as it was given to the core.
 #[derive(Debug)]
@@ -50,7 +36,8 @@ impl OverTls {
     ) -> Result<Self, String> {
         let (app, id) = (Arc::clone(resources.app), network.id);
         let prepare = move |socket: BorrowedFd<'_>| app.bind_socket(socket, id);
-        let TlsTerms { port, names, clock, .. } = resources.tls;
+        let links = &mut resources.links;
+        let TlsTerms { port, names, clock, .. } = links.tls;
         let dial = Dial {
             binding: Binding::Prepared(Arc::new(prepare)),
             sources: sources.to_vec(),
@@ -58,12 +45,12 @@ impl OverTls {
             names: names.to_vec(),
         };
         let carrier = TlsCarrier::new(dial, clock)?;
-        let opened = resources.sockets.open_carried(Box::new(carrier));
+        let opened = links.sockets.open_carried(Box::new(carrier));
         let socket = opened.map_err(|error| error.to_string())?;
         let families = sources.iter().map(|source| (source.is_ipv4(), socket));
         let link = link(network, Some(LINK_MTU), families, true);
-        if let Err(error) = resources.client.set_link(now, key, Some(link), resources.held) {
-            resources.sockets.close(socket);
+        if let Err(error) = links.client.set_link(now, key, Some(link), links.sink) {
+            links.sockets.close(socket);
             return Err(error.to_string());
         }
         let (network, sources) = (network.clone(), sources.to_vec());

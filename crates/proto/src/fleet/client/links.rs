@@ -14,8 +14,8 @@ use crate::path::{Path, SocketId};
 use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 
-/// A new list is heeded within this time: what changes comes in bursts, and the clients of a proxy that drains shall not all move at once.
-const HEEDED_WITHIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// A new list is followed within this time: what changes comes in bursts, and the clients of a proxy that drains shall not all move at once.
+const FOLLOWED_WITHIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// A link to whichever proxy.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl FleetClient {
     pub fn set_preference(&mut self, now: Instant, preference: Preference) {
         self.preference = preference;
         self.shunned.clear();
-        self.heed_list = now;
+        self.follow_list = now;
         (self.next_round, self.quick_rounds) = (now, 0);
     }
 
@@ -139,9 +139,9 @@ impl FleetClient {
         self.questions.retain(|key| known.iter().any(|one| one.key == *key));
         self.shunned.retain(|key, _| known.iter().any(|one| one.key == *key));
         if !before.iter().map(Known::without_load).eq(known.iter().map(Known::without_load)) {
-            let (soonest, latest) = HEEDED_WITHIN;
-            self.heed_list = now + self.rng.random_range(soonest..latest);
-            self.next_round = self.next_round.min(self.heed_list);
+            let (soonest, latest) = FOLLOWED_WITHIN;
+            self.follow_list = now + self.rng.random_range(soonest..latest);
+            self.next_round = self.next_round.min(self.follow_list);
         }
         self.follow_addresses(now, sink);
     }

@@ -188,7 +188,7 @@ impl FleetClient {
             return self.leave_silent(now, since, sink);
         }
         // One move at a time.
-        if self.beside.is_some() || now < self.heed_list {
+        if self.beside.is_some() || now < self.follow_list {
             return;
         }
         let candidates = self.candidates(now, FRESH);

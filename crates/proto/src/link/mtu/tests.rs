@@ -284,7 +284,7 @@ fn forged_hints_cost_few_probes() {
 }
 
 #[test]
-fn another_path_starts_anew_and_a_rebinding_keeps_the_size() {
+fn on_another_path_it_starts_again_and_a_rebinding_keeps_the_size() {
     let mut sim = Sim::new(1500, 1500);
     sim.run(secs(1));
     sim.path.revalidate(sim.now);
