@@ -39,7 +39,7 @@ use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
 use ropewalk_daemon::history::Recorder;
-use ropewalk_daemon::links::{LinkResources, Lingering, TlsTerms};
+use ropewalk_daemon::links::{Lingering, LinkResources, TlsTerms};
 use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::reload::{self as reloading, Loaded};
 use ropewalk_daemon::wakeup;

@@ -32,7 +32,7 @@ use ropewalk_control::api::{LinkState, StatusReport, TunnelState};
 use ropewalk_daemon::client_status;
 use ropewalk_daemon::gaps::Gaps;
 use ropewalk_daemon::held::Held;
-use ropewalk_daemon::links::{LinkResources, Lingering, TlsTerms};
+use ropewalk_daemon::links::{Lingering, LinkResources, TlsTerms};
 use ropewalk_daemon::patience::Patience;
 use ropewalk_daemon::proxies::{KeptProxy, kept};
 use ropewalk_daemon::wakeup;

@@ -1,10 +1,10 @@
 use ropewalk_control::api::{
-    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowTableStatus, FlowWait,
-    FlowsReport, HandshakeCounters, KnownProxy, LinkSpending, LinkState, ModelLimit, ModelStatus,
-    OffloadState, OutageCause, OutageStatus, OutagesStatus, PacketTraffic, PathStatus, PolicyStatus,
-    PoolStatus, QueueStatus, RecentFlowStatus, RedundancyStatus, RepairStatus, ResequencerStatus,
-    STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, TunnelState,
-    TurnedAwayStatus,
+    ConntrackStatus, DaemonStatus, DatagramTraffic, FlowPart, FlowStatus, FlowTableStatus,
+    FlowWait, FlowsReport, HandshakeCounters, KnownProxy, LinkSpending, LinkState, ModelLimit,
+    ModelStatus, OffloadState, OutageCause, OutageStatus, OutagesStatus, PacketTraffic, PathStatus,
+    PolicyStatus, PoolStatus, QueueStatus, RecentFlowStatus, RedundancyStatus, RepairStatus,
+    ResequencerStatus, STATUS_VERSION, SensedStatus, SessionStatus, ShareStatus, SpendingStatus,
+    TunnelState, TurnedAwayStatus,
 };
 use ropewalk_settings::PublicKey;
 
