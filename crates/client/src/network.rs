@@ -531,7 +531,8 @@ impl Network {
         // After the routes: the first question finds its way.
         // Without the rules nobody leads questions to where they are answered.
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
-        problems.extend(self.lans.apply(&self.host, asked_at, prefix).await);
+        let has_tunnel = desired.tun.is_some();
+        problems.extend(self.lans.apply(&self.host, asked_at, prefix, has_tunnel).await);
         problems.extend(self.apply_names(asked_at).await);
         problems.extend(self.flush_cache(&outcome.rules).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
