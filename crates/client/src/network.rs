@@ -191,6 +191,8 @@ pub(crate) struct Network {
     asked: Asked,
     /// When the control groups may be followed.
     pace: Pace,
+    /// When it may be heard again of what is handed out: a device that asks under ever other names has it told without end.
+    lans_pace: Pace,
     /// Answers questions for names, while domains are chosen.
     forwarder: Option<Forwarder>,
     /// What its answers give.
@@ -255,6 +257,7 @@ impl Network {
             wanted,
             asked,
             pace: Pace::new(Instant::now()),
+            lans_pace: Pace::new(Instant::now()),
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
             bypassing: Bypassing::default(),
@@ -317,7 +320,10 @@ impl Network {
                     Some(Learn { answered, done }) = self.learned.1.recv() => {
                         let _ = done.send(self.host.place(&answered).await);
                     }
-                    () = self.lans.news() => break,
+                    () = after_rest(&self.lans_pace, self.lans.news()) => {
+                        self.lans_pace.looked(Instant::now());
+                        break;
+                    }
                 }
             }
             worked = self.update().await;
@@ -553,6 +559,12 @@ impl Network {
     }
 }
 
+/// Waits for news that others make, and not before the rest behind the last of them is over.
+async fn after_rest(pace: &Pace, news: impl Future<Output = ()>) {
+    tokio::time::sleep_until(pace.rests_until()).await;
+    news.await;
+}
+
 /// Waits until control groups that may be meant began or ended, and may be followed.
 async fn news_of_groups(host: &LinuxNetwork, pace: &Pace) {
     tokio::time::sleep_until(pace.rests_until()).await;
@@ -588,6 +600,16 @@ fn without(told: &News, gone: &BTreeMap<String, Option<NoWay>>) -> News {
 mod tests {
     use super::*;
     use crate::host::{Way, Ways};
+
+    #[tokio::test]
+    async fn news_that_others_make_without_end_are_heard_of_behind_a_rest() {
+        let begun = Instant::now();
+        let mut pace = Pace::new(begun);
+        pace.looked(begun);
+        assert!(pace.rests_until() > begun);
+        after_rest(&pace, std::future::ready(())).await;
+        assert!(Instant::now() >= pace.rests_until());
+    }
 
     #[test]
     fn an_inner_address_in_the_network_of_a_link_is_told() {
