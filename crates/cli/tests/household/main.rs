@@ -217,7 +217,8 @@ fn a_reload_moves_the_household_to_another_network_and_ends_what_it_was_handed_o
         };
         wait("the other address", || has("192.168.78.1/24") && !has("192.168.77.1/24"));
         wait("dnsmasq there", || {
-            let lan = &house.told()["lans"][0];
+            let told = house.told();
+            let lan = &told["lans"][0];
             lan["address"] == "192.168.78.1/24" && lan["dhcp"] == "on"
         });
         let lent = house.devices[1].join();
