@@ -150,8 +150,8 @@ impl News {
 }
 
 impl News {
-    /// A sentence for each inner address that lies in the network of a link: the proxy does not know this machine's. And one for each
-    /// link whose network a shared interface is given an address of: the config does not know where the links will be.
+    /// A sentence for each inner address that lies in the network of a link: the proxy does not know this machine's. And one
+    /// for each link whose network overlaps that of a shared interface: the config does not know where the links will be.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let ways = self.seats.iter().filter_map(|seat| Some((seat, seat.state.as_ref().ok()?)));
         let networks = ways.flat_map(|(seat, ways)| {
