@@ -123,6 +123,8 @@ pub(crate) struct News {
     pub(crate) known: Vec<String>,
     /// The inner addresses that the TUN has, with the routes into it; none before the first session.
     pub(crate) inner: Vec<IpAddr>,
+    /// The addresses that the config gives shared interfaces.
+    pub(crate) given: Vec<(String, IpNet)>,
     /// What could not be done, for people.
     pub(crate) problems: Vec<String>,
     /// Whether the kill switch could not be set as it should be.
@@ -148,23 +150,35 @@ impl News {
 }
 
 impl News {
-    /// A sentence for each inner address that lies in the network of a link: the proxy does not know this machine's.
+    /// A sentence for each inner address that lies in the network of a link: the proxy does not know this machine's. And one
+    /// for each link whose network overlaps that of a shared interface: the config does not know where the links will be.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         let ways = self.seats.iter().filter_map(|seat| Some((seat, seat.state.as_ref().ok()?)));
         let networks = ways.flat_map(|(seat, ways)| {
             let of_family = [&ways.v4, &ways.v6].into_iter().flatten();
             of_family.flat_map(|way| &way.addresses).map(move |net| (&seat.interface, net))
         });
-        networks
-            .filter_map(|(interface, net)| {
-                let inner = self.inner.iter().find(|inner| net.contains(*inner))?;
-                Some(format!(
-                    "the address {inner} that the proxy gave lies in the network {} of {interface}: hosts there, or the \
-                     tunnel, may not be reached; the proxy's owner can choose another pool (pool_v4, pool_v6)",
-                    net.trunc()
-                ))
-            })
-            .collect()
+        let networks: Vec<(&String, &IpNet)> = networks.collect();
+        let of_proxy = networks.iter().filter_map(|(interface, net)| {
+            let inner = self.inner.iter().find(|inner| net.contains(*inner))?;
+            Some(format!(
+                "the address {inner} that the proxy gave lies in the network {} of {interface}: hosts there, or the \
+                 tunnel, may not be reached; the proxy's owner can choose another pool (pool_v4, pool_v6)",
+                net.trunc()
+            ))
+        });
+        let of_config = networks.iter().filter_map(|(interface, net)| {
+            let meets = |(shared, given): &&(String, IpNet)| {
+                shared != *interface && (net.contains(given) || given.contains(*net))
+            };
+            let (shared, given) = self.given.iter().find(meets)?;
+            Some(format!(
+                "the network of {given}, the address of {shared}, overlaps {} of {interface}: hosts there, its router and what \
+                 lies behind it may not be reached; write another `address` into [share]",
+                net.trunc()
+            ))
+        });
+        of_proxy.chain(of_config).collect()
     }
 }
 
@@ -191,6 +205,8 @@ pub(crate) struct Network {
     asked: Asked,
     /// When the control groups may be followed.
     pace: Pace,
+    /// When it may be heard again of what is handed out: a device that asks under ever other names has it told without end.
+    lans_pace: Pace,
     /// Answers questions for names, while domains are chosen.
     forwarder: Option<Forwarder>,
     /// What its answers give.
@@ -255,6 +271,7 @@ impl Network {
             wanted,
             asked,
             pace: Pace::new(Instant::now()),
+            lans_pace: Pace::new(Instant::now()),
             forwarder: None,
             learned: mpsc::channel(WAITING_ANSWERS),
             bypassing: Bypassing::default(),
@@ -317,7 +334,10 @@ impl Network {
                     Some(Learn { answered, done }) = self.learned.1.recv() => {
                         let _ = done.send(self.host.place(&answered).await);
                     }
-                    () = self.lans.news() => break,
+                    () = after_rest(&self.lans_pace, self.lans.news()) => {
+                        self.lans_pace.looked(Instant::now());
+                        break;
+                    }
                 }
             }
             worked = self.update().await;
@@ -531,7 +551,8 @@ impl Network {
         // After the routes: the first question finds its way.
         // Without the rules nobody leads questions to where they are answered.
         let asked_at = if outcome.rules.is_empty() { &desired.name_servers } else { &asked_at };
-        problems.extend(self.lans.apply(&self.host, asked_at, prefix).await);
+        let has_tunnel = desired.tun.is_some();
+        problems.extend(self.lans.apply(&self.host, asked_at, prefix, has_tunnel).await);
         problems.extend(self.apply_names(asked_at).await);
         problems.extend(self.flush_cache(&outcome.rules).await);
         let (unlocked, mut warnings) = (outcome.unlocked, outcome.warnings);
@@ -544,12 +565,19 @@ impl Network {
             seats,
             known,
             inner,
+            given: self.lans.addresses(None),
             problems: problems.into_iter().collect(),
             unlocked,
             warnings,
             rules: outcome.rules,
         })
     }
+}
+
+/// Waits for news that others make, and not before the rest behind the last of them is over.
+async fn after_rest(pace: &Pace, news: impl Future<Output = ()>) {
+    tokio::time::sleep_until(pace.rests_until()).await;
+    news.await;
 }
 
 /// Waits until control groups that may be meant began or ended, and may be followed.
@@ -588,8 +616,18 @@ mod tests {
     use super::*;
     use crate::host::{Way, Ways};
 
+    #[tokio::test]
+    async fn news_that_others_make_without_end_are_heard_of_behind_a_rest() {
+        let begun = Instant::now();
+        let mut pace = Pace::new(begun);
+        pace.looked(begun);
+        assert!(pace.rests_until() > begun);
+        after_rest(&pace, std::future::ready(())).await;
+        assert!(Instant::now() >= pace.rests_until());
+    }
+
     #[test]
-    fn an_inner_address_in_the_network_of_a_link_is_told() {
+    fn an_inner_or_given_address_in_the_network_of_a_link_is_told() {
         let way = |net: &str| {
             let net: IpNet = net.parse().unwrap();
             Some(Way { source: net.addr(), addresses: vec![net], gateway: None })
@@ -606,6 +644,21 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].contains("10.77.0.2") && told[0].contains("10.77.0.0/16 of wlan0"));
         assert!(told[1].contains("fd00:7::2") && told[1].contains("fd00:7::/64 of wlan0"));
+        let household = |shared: &str, net: &str| News {
+            seats: vec![seat.clone()],
+            given: vec![(shared.to_owned(), net.parse().unwrap())],
+            ..News::default()
+        };
+        for (shared, net, expected) in [
+            ("lan0", "10.78.0.1/24", 0),
+            ("lan0", "10.77.9.1/24", 1),
+            ("lan0", "10.0.0.1/8", 1),
+            ("wlan0", "10.77.3.4/16", 0),
+        ] {
+            let told = household(shared, net).overlaps();
+            assert_eq!(told.len(), expected, "{net} {told:?}");
+            assert!(told.iter().all(|one| one.contains("overlaps 10.77.0.0/16 of wlan0")));
+        }
     }
 
     #[test]

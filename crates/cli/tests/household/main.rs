@@ -187,6 +187,56 @@ fn whatever_is_killed_the_next_start_serves_and_its_end_leaves_nothing() {
 }
 
 #[test]
+fn a_reload_moves_the_household_to_another_network_and_ends_what_it_was_handed_out() {
+    const TEST: &str =
+        "a_reload_moves_the_household_to_another_network_and_ends_what_it_was_handed_out";
+    lab_test_alone(TEST, || {
+        if !has_dnsmasq(TEST) {
+            return;
+        }
+        let mut house = Household::build(SHARE);
+        let before = house.state();
+        house.start_proxy();
+        let mut client = house.start("");
+        house.wait_up(&mut client);
+        house.wait_for_dhcp(&mut client, "on");
+        assert_eq!(house.devices[0].join().router, ROUTER);
+
+        let file = house.config_file();
+        let change = |from: &str, to: &str| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert!(text.contains(from), "{text}");
+            std::fs::write(&file, text.replace(from, to)).unwrap();
+            house.say(&["reload"])
+        };
+        let report = change("192.168.77.", "192.168.78.");
+        assert!(report.contains("share.address") && report.contains("share.range"), "{report}");
+        let has = |address: &str| {
+            let list = ["-o", "addr", "show", "dev", "lan0"];
+            house.router().tool("ip", &list).unwrap().contains(address)
+        };
+        wait("the other address", || has("192.168.78.1/24") && !has("192.168.77.1/24"));
+        wait("dnsmasq there", || {
+            let told = house.told();
+            let lan = &told["lans"][0];
+            lan["address"] == "192.168.78.1/24" && lan["dhcp"] == "on"
+        });
+        let lent = house.devices[1].join();
+        assert_eq!(lent.router, Ipv4Addr::new(192, 168, 78, 1), "{lent:?}");
+
+        let report = change("dhcp = true", "dhcp = false");
+        assert!(report.contains("share.dhcp"), "{report}");
+        house.wait_for_dhcp(&mut client, "off");
+        wait("no dnsmasq", || house.dnsmasq().is_none());
+        assert!(has("192.168.78.1/24") && house.helper().is_some());
+
+        client.stop(PATIENCE).unwrap();
+        assert_eq!(house.state(), before, "{}", client.log());
+        assert!(house.processes().is_empty() && !house.folder().exists());
+    });
+}
+
+#[test]
 fn what_is_in_the_way_of_lending_addresses_is_told_and_over_when_it_is_gone() {
     const TEST: &str = "what_is_in_the_way_of_lending_addresses_is_told_and_over_when_it_is_gone";
     lab_test_alone(TEST, || {

@@ -52,11 +52,16 @@ impl Lan {
             && self.own.contains(&last)
             && lent.contains(&self.lease_s)
             && self.servers.len() <= MAX_SERVERS
-            && self.servers.iter().all(|server| !server.is_unspecified() && !server.is_multicast())
+            && self.servers.iter().copied().all(is_server)
             && self.prefix.is_none_or(|prefix| {
                 prefix.prefix_len() == DEVICES_BITS && prefix == prefix.trunc()
             })
     }
+}
+
+/// Whether a name server can be there: `resolv.conf(5)` may say 0.0.0.0 and mean this machine.
+const fn is_server(address: IpAddr) -> bool {
+    !address.is_unspecified() && !address.is_multicast()
 }
 
 /// What is to be served, and what cannot be, for people.
@@ -84,8 +89,9 @@ pub fn plan(
     // A question that comes back here would go round without end.
     let own: Vec<IpAddr> =
         names.iter().filter_map(|name| addresses(name)).flatten().map(|net| net.addr()).collect();
-    let servers: Vec<IpAddr> =
-        servers.iter().copied().filter(|server| !own.contains(server)).take(MAX_SERVERS).collect();
+    let may_be_asked = |server: &IpAddr| is_server(*server) && !own.contains(server);
+    let servers = servers.iter().copied().filter(may_be_asked);
+    let servers: Vec<IpAddr> = servers.take(MAX_SERVERS).collect();
     for (at, interface) in names.into_iter().enumerate() {
         match lan(share, interface, addresses(interface), prefix.and_then(|all| part(all, at))) {
             Ok(lan) => plan.lans.push(Lan { servers: servers.clone(), ..lan }),
@@ -103,6 +109,9 @@ fn lan(
     prefix: Option<Ipv6Net>,
 ) -> Result<Lan, String> {
     let nothing = |why: &str| Err(format!("no addresses are handed out on {interface}: {why}"));
+    if !is_plain_name(interface) {
+        return nothing("dnsmasq may take its name for something else; give it another name");
+    }
     let Some(addresses) = addresses else { return nothing("there is no such interface") };
     let v4 = addresses.iter().filter_map(|net| match net {
         IpNet::V4(net) => Some(*net),
@@ -237,6 +246,18 @@ mod tests {
         assert_eq!(plan.problems.len(), 2);
         assert!(plan.problems[0].contains("lan2: it has no IPv4 address"), "{:?}", plan.problems);
         assert!(plan.problems[1].contains("lan3: there is no such interface"));
+    }
+
+    #[test]
+    fn what_dnsmasq_would_take_for_something_else_is_kept_from_it() {
+        let addresses = |_: &str| Some(nets(&["192.168.77.1/24"]));
+        let servers = ["0.0.0.0", "::", "224.0.0.53", "9.9.9.9"].map(|ip| ip.parse().unwrap());
+        let planned = plan(&share(&["lan0", "lan*"]), addresses, &servers, None);
+        assert_eq!(planned.lans.len(), 1);
+        assert_eq!(planned.lans[0].servers, servers[3..]);
+        assert!(planned.lans[0].is_sound());
+        let problems = planned.problems;
+        assert!(problems[0].contains("on lan*: dnsmasq may take its name"), "{problems:?}");
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub enum Identity {
 /// * It reads no other file that says where names are looked up or what they mean.
 /// * It gives everybody an address who asks for the one that he had (`dhcp-authoritative`), also after this machine was
 ///   switched off.
+/// * A device that calls itself `wpad` is not found under that name: browsers take their web proxy from whoever has it
+///   (CERT VU#598349).
 /// * It logs no names and no hardware addresses of devices.
 #[must_use]
 pub fn config(lan: &Lan, leases: &Path, identity: &Identity) -> String {
@@ -69,6 +71,8 @@ domain={DOMAIN}
 local=/{DOMAIN}/
 cache-size={CACHE}
 dhcp-authoritative
+dhcp-name-match=set:unnamed,wpad
+dhcp-ignore-names=tag:unnamed
 dhcp-lease-max={MAX_LEASES}
 dhcp-leasefile={leases}
 dhcp-range={first},{last},{mask},{lease_s}
@@ -138,6 +142,8 @@ mod tests {
             "server=10.77.0.1",
             "server=fd77::1",
             "local=/home.arpa/",
+            "dhcp-name-match=set:unnamed,wpad",
+            "dhcp-ignore-names=tag:unnamed",
             "quiet-dhcp",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected} in {lines:#?}");

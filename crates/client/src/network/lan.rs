@@ -1,6 +1,6 @@
 //! What the task that keeps the host's network does for the devices behind shared interfaces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -77,6 +77,20 @@ impl Lans {
         self.household.as_ref().map(|house| house.report().leases).unwrap_or_default()
     }
 
+    /// Who is asked for the devices: `servers`, or where there are none those of this machine. Before there is a tunnel it is
+    /// nobody: the questions would go beside it, and what they are for could not follow.
+    fn asked(
+        &self,
+        servers: &[IpAddr],
+        has_tunnel: bool,
+        of_machine: impl FnOnce() -> Vec<IpAddr>,
+    ) -> Vec<IpAddr> {
+        match servers {
+            [] if self.share.dhcp && has_tunnel => of_machine(),
+            servers => servers.to_vec(),
+        }
+    }
+
     /// Has addresses handed out, and names answered by asking `servers`, or where there are none those of this machine. What
     /// cannot be done, for people.
     pub(super) async fn apply(
@@ -84,16 +98,19 @@ impl Lans {
         host: &LinuxNetwork,
         servers: &[IpAddr],
         prefix: Option<Ipv6Net>,
+        has_tunnel: bool,
     ) -> BTreeSet<String> {
-        let found = match host.addresses_of(&self.shared()).await {
+        // Who hands out nothing has nothing looked up.
+        let found = match self.share.dhcp {
+            true => host.addresses_of(&self.shared()).await,
+            false => Ok(BTreeMap::new()),
+        };
+        let found = match found {
             Ok(found) => found,
             Err(error) => return BTreeSet::from([error.to_string()]),
         };
-        let own = match servers {
-            [] if self.share.dhcp => name_servers(&RESOLV_CONF),
-            servers => servers.to_vec(),
-        };
-        self.plan = lan::plan(&self.share, |name| found.get(name).cloned(), &own, prefix);
+        let asked = self.asked(servers, has_tunnel, || name_servers(&RESOLV_CONF));
+        self.plan = lan::plan(&self.share, |name| found.get(name).cloned(), &asked, prefix);
         let mut problems: BTreeSet<String> = self.plan.problems.iter().cloned().collect();
         match &mut self.household {
             Some(household) => {
@@ -196,6 +213,19 @@ mod tests {
         assert_eq!(told(&three, prefix), expected, "there are two networks in it");
         assert_eq!(told(&lans(&["lan0"], false), prefix), [""; 0]);
         assert_eq!(lans(&[], true).used(prefix), None);
+    }
+
+    #[test]
+    fn nobody_is_asked_for_the_devices_before_there_is_a_tunnel() {
+        let [of_proxy, of_machine] =
+            ["10.77.0.1", "192.168.10.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let asked = |dhcp, servers: &[IpAddr], has_tunnel| {
+            lans(&["lan0"], dhcp).asked(servers, has_tunnel, || vec![of_machine])
+        };
+        assert!(asked(true, &[], false).is_empty());
+        assert_eq!(asked(true, &[], true), [of_machine]);
+        assert_eq!(asked(true, &[of_proxy], true), [of_proxy]);
+        assert!(asked(false, &[], true).is_empty());
     }
 
     #[test]

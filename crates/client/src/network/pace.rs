@@ -1,4 +1,5 @@
-//! How often the control groups are followed: everybody can make and remove some without end.
+//! How often the control groups, and the devices behind shared interfaces, are followed: everybody can make news of
+//! theirs without end.
 
 use std::time::Duration;
 

@@ -44,6 +44,7 @@ const ESRCH: i32 = 3;
 const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
+const EOPNOTSUPP: i32 = 95;
 const EADDRNOTAVAIL: i32 = 99;
 
 impl NetlinkError {
@@ -87,6 +88,14 @@ impl NetlinkError {
 pub(super) fn or_present(result: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
     match result {
         Err(error) if error.is_present() => Ok(()),
+        other => other,
+    }
+}
+
+/// Treats "this kernel knows no such things" as "there are none".
+pub(super) fn or_none<T: Default>(result: Result<T, NetlinkError>) -> Result<T, NetlinkError> {
+    match result {
+        Err(error) if error.code() == Some(EOPNOTSUPP) => Ok(T::default()),
         other => other,
     }
 }

@@ -17,7 +17,7 @@ use rtnetlink::packet_core::{
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcHeader, TcMessage, TcOption};
 
-use super::error::or_gone;
+use super::error::{or_gone, or_none};
 use super::{Netlink, NetlinkError};
 
 /// The number of our queues at the root of an interface ("rW"); `tc` shows it as `7257:`.
@@ -107,14 +107,15 @@ pub enum Root {
 }
 
 impl Netlink {
-    /// What stands at the roots of all interfaces, by their numbers. One without a queue is not among them.
+    /// What stands at the roots of all interfaces, by their numbers. One without a queue is not among them; a kernel may know no
+    /// queues at all.
     ///
     /// # Errors
     /// When the kernel's answer fails or cannot be understood.
     pub async fn roots(&self) -> Result<BTreeMap<u32, Root>, NetlinkError> {
         let found: Result<Vec<_>, _> = self.handle.qdisc().get().execute().try_collect().await;
-        let found =
-            found.map_err(|error| NetlinkError::during("list the queues of interfaces", &error))?;
+        let what = "list the queues of interfaces";
+        let found = or_none(found.map_err(|error| NetlinkError::during(what, &error)))?;
         let roots = found.iter().filter(|message| message.header.parent == TcHandle::ROOT);
         Ok(roots.filter_map(root_of).collect())
     }
@@ -247,6 +248,16 @@ mod tests {
         let rooms = [1, 8, 1000].map(|mbit| lane_of(mbit).room());
         assert_eq!(rooms, [512 << 10, 2_000_000, 4 << 20]);
         assert_eq!(Lane::priority(18), "7257:12");
+    }
+
+    #[test]
+    fn a_kernel_that_knows_no_queues_has_none() {
+        let refused = |code: i32| -> Result<Vec<TcMessage>, NetlinkError> {
+            let source = std::io::Error::from_raw_os_error(code);
+            Err(NetlinkError::Kernel { what: "list".to_owned(), source })
+        };
+        assert!(or_none(refused(95)).unwrap().is_empty());
+        assert!(or_none(refused(12)).is_err());
     }
 
     #[test]
