@@ -263,6 +263,33 @@ fn a_client_taken_out_of_the_table_is_told_and_comes_back_when_it_is_in_again() 
 }
 
 #[test]
+fn clients_that_get_each_others_addresses_in_one_change_come_back_with_them() {
+    let mut world = two(17);
+    let [one, other] = [world.clients[0].key, world.clients[1].key];
+    let connected =
+        |world: &World| [0, 1].map(|client: usize| is_connected(&world.clients[client].client));
+    let left = world.proxy.set_peers(world.now, [(one, peer(1)), (other, peer(0))]);
+    assert!(left.is_empty(), "{left:?}");
+    world.run_for(ms(100));
+    world.run_while(ms(5000), |world| connected(world) != [true, true]);
+    let address = |client: usize| {
+        world.events(client).iter().rev().find_map(|event| match event {
+            Event::SessionEstablished(info) => Some(info.own[0].addr()),
+            _ => None,
+        })
+    };
+    assert_eq!([address(0), address(1)], [1, 0].map(|client| Some(inner(client).into())));
+    // Whoever loses his address to another, and is given none, is refused.
+    let left = world.proxy.set_peers(world.now, [(one, peer(0))]);
+    assert_eq!(left.iter().map(|name| &**name).collect::<Vec<_>>(), ["client0"]);
+    world.run_for(ms(100));
+    world.run_while(ms(5000), |world| !connected(world)[0]);
+    assert_eq!(connected(&world), [true, false]);
+    world.proxy.set_peers(world.now, [(other, peer(1))]);
+    world.run_while(ms(90_000), |world| connected(world) != [true, true]);
+}
+
+#[test]
 fn a_hundred_clients_with_four_links_each_share_a_proxy() {
     let mut world = World::new(6);
     for _ in 0..100 {
