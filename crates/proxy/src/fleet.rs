@@ -152,7 +152,6 @@ impl Fleet {
                 addresses: proxy.addresses.clone(),
             })
         });
-        let open = cache.invitations.values();
         let drained = cache.drains.keys().filter(|id| !cache.proxies.contains_key(*id));
         FleetReport {
             fleet: self.registry.fleet.clone(),
@@ -161,7 +160,7 @@ impl Fleet {
             proxies: proxies.collect(),
             drained: drained.cloned().collect(),
             clients: cache.clients.len(),
-            invitations: open.filter(|open| open.used_by.is_none() && !open.withdrawn).count(),
+            invitations: cache.invitations.len(),
             members,
             foreign: cache.foreign.clone(),
         }
