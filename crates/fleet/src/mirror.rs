@@ -67,7 +67,6 @@ impl Mirrored {
         }
         is_wanted
     }
-
 }
 
 /// The copy, shared by those who read and write it.

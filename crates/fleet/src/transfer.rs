@@ -148,7 +148,8 @@ impl Changes {
                 Err(why) => {
                     let key = String::from_utf8_lossy(kv.key());
                     exported.passed_over.push(format!(
-                        "{key}: {why}. Put back a snapshot of etcd, or delete the key (`etcdctl del {key}`)"
+                        "{key}: {why}. Put back a snapshot of etcd, or delete the key \
+                         (`etcdctl del {key}`)"
                     ));
                 }
             }
