@@ -82,7 +82,7 @@ pub struct Cache {
     pub fleet: Option<(FleetValue, i64)>,
     /// The clients.
     pub clients: DenseMap<PublicKey, Client>,
-    /// The invitations, by the hash of their tokens, those that are over included.
+    /// The invitations that are open, by the hash of their tokens, those that have expired included.
     pub invitations: BTreeMap<String, InvitationValue>,
     /// The proxies that run.
     pub proxies: BTreeMap<String, ProxyValue>,
@@ -127,7 +127,7 @@ impl Cache {
 
     /// Clients at so many places from one on, each as one that comes, and the place to go on from, if there are more.
     #[must_use]
-    pub fn came(&self, from: usize, places: usize) -> (Vec<Change>, Option<usize>) {
+    pub(crate) fn came(&self, from: usize, places: usize) -> (Vec<Change>, Option<usize>) {
         let (part, next) = self.clients.part(from, places);
         (part.map(|(key, client)| Change::Came(*key, client.clone())).collect(), next)
     }
@@ -169,10 +169,6 @@ impl Cache {
         kv: &KeyValue,
         other: Option<&Self>,
     ) -> Result<Option<Change>, String> {
-        let full = |len, most| match len < most {
-            true => Ok(()),
-            false => Err(format!("there are more than {most} of its kind")),
-        };
         Ok(match place {
             Place::Index => None,
             Place::Fleet => {
@@ -180,7 +176,8 @@ impl Cache {
                 None
             }
             Place::Client(key) => {
-                full(self.clients.len(), MAX_CLIENTS)?;
+                let is_known = self.clients.contains_key(&key);
+                has_room(is_known, self.clients.len(), MAX_CLIENTS)?;
                 let value: ClientValue = read(kv.value())?;
                 let known = self.clients.get(&key).or_else(|| other?.clients.get(&key));
                 let known = known.filter(|known| *known.name == *value.name);
@@ -194,22 +191,30 @@ impl Cache {
                 Some(Change::Came(key, client))
             }
             Place::Invitation(hash) => {
-                full(self.invitations.len(), MAX_OTHERS)?;
-                self.invitations.insert(hash, read(kv.value())?);
+                let value: InvitationValue = read(kv.value())?;
+                if value.used_by.is_some() || value.withdrawn {
+                    // For a month there may be as many of these as clients joined, and nobody asks for one.
+                    self.invitations.remove(&hash);
+                    return Ok(None);
+                }
+                let is_known = self.invitations.contains_key(&hash);
+                has_room(is_known, self.invitations.len(), MAX_OTHERS)?;
+                self.invitations.insert(hash, value);
                 None
             }
             Place::Proxy(id) => {
-                full(self.proxies.len(), MAX_OTHERS)?;
+                has_room(self.proxies.contains_key(&id), self.proxies.len(), MAX_OTHERS)?;
                 self.proxies.insert(id, read(kv.value())?);
                 Some(Change::Proxies)
             }
             Place::Drain(id) => {
-                full(self.drains.len(), MAX_OTHERS)?;
+                has_room(self.drains.contains_key(&id), self.drains.len(), MAX_OTHERS)?;
                 self.drains.insert(id, read(kv.value())?);
                 Some(Change::Proxies)
             }
             Place::Session(key) => {
-                full(self.sessions.len(), MAX_CLIENTS)?;
+                let is_known = self.sessions.contains_key(&key);
+                has_room(is_known, self.sessions.len(), MAX_CLIENTS)?;
                 let value: SessionValue = read(kv.value())?;
                 let proxy = self.id(&value.proxy);
                 let first = value.first.unwrap_or_else(|| kv.mod_revision());
@@ -269,16 +274,6 @@ impl Cache {
     #[must_use]
     pub fn addresses_v6(&self) -> usize {
         self.taken.len_v6()
-    }
-
-    /// What is worth being known after the proxy's next start, as it was then.
-    #[must_use]
-    pub fn last_known(&self, as_of: u64) -> LastKnown {
-        LastKnown {
-            as_of,
-            drains: self.drains.keys().cloned().collect(),
-            clients: self.clients.iter().map(|(key, client)| (*key, client.clone())).collect(),
-        }
     }
 
     fn insert(&mut self, key: PublicKey, client: Client) {
@@ -386,6 +381,14 @@ impl Cache {
     }
 }
 
+/// Whether one more of its kind may be kept, or this one, which is known, in another form.
+fn has_room(is_known: bool, len: usize, most: usize) -> Result<(), String> {
+    match is_known || len < most {
+        true => Ok(()),
+        false => Err(format!("there are more than {most} of its kind")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -473,11 +476,49 @@ mod tests {
             told.extend(part);
         }
         let count = |is: fn(&Change) -> bool| told.iter().filter(|change| is(change)).count();
-        assert_eq!(count(|change| matches!(change, Change::Gone(_))), 50);
+        assert_eq!(count(|change| matches!(change, Change::Gone(_))), 51);
         assert_eq!(count(|change| matches!(change, Change::Came(..))), 51);
         assert_eq!(count(|change| matches!(change, Change::Session(_))), 101);
         assert_eq!(count(|change| matches!(change, Change::Proxies)), 1);
         assert!(told.contains(&Change::Came(key(99), client(251, None))));
         assert!(told.contains(&Change::Session(key(98))));
+    }
+
+    #[test]
+    fn nobody_comes_with_an_address_before_whoever_had_it_went() {
+        let cache_of = |clients: &[(u8, u8)]| {
+            let mut cache = Cache::default();
+            for (number, last) in clients {
+                cache.insert(key(*number), client(*last, None));
+            }
+            cache
+        };
+        let mut cache = cache_of(&[(1, 1), (2, 2), (3, 3), (4, 4)]);
+        // Two have each other's, and one has that of one that is gone.
+        let mut differences = cache.replace(cache_of(&[(2, 1), (1, 2), (5, 4), (3, 3)]));
+        let mut owners: BTreeMap<_, _> =
+            [1, 2, 3, 4].map(|number| (client(number, None).address_v4, key(number))).into();
+        while let Some(part) = differences.part(&cache) {
+            for change in part {
+                match change {
+                    Change::Gone(key) => owners.retain(|_, owner| *owner != key),
+                    Change::Came(key, client) => {
+                        assert_eq!(owners.insert(client.address_v4, key), None, "{key}");
+                    }
+                    Change::Session(_) | Change::Proxies => panic!("{change:?}"),
+                }
+            }
+        }
+        let expected = [(1, 2), (2, 1), (3, 3), (4, 5)];
+        let expected = expected.map(|(last, number)| (client(last, None).address_v4, key(number)));
+        assert_eq!(owners, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn what_is_kept_already_may_change_when_there_is_no_room_for_more() {
+        assert_eq!(has_room(false, 7, 8), Ok(()));
+        assert_eq!(has_room(true, 8, 8), Ok(()));
+        let told = has_room(false, 8, 8).unwrap_err();
+        assert!(told.contains("more than 8"), "{told}");
     }
 }

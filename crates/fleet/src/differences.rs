@@ -16,7 +16,7 @@ pub struct Differences {
 /// What is looked at next, from which place on.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Clients that were there before.
+    /// Clients that were there before, and are gone or have other addresses now.
     Gone(usize),
     /// Clients that are there now.
     Came(usize),
@@ -44,7 +44,12 @@ impl Differences {
         self.step = match self.step {
             Step::Gone(from) => {
                 let (part, next) = before.clients.part(from, most);
-                let gone = part.filter(|(key, _)| !now.clients.contains_key(key));
+                // One with other addresses was out meanwhile, so that it goes first and comes again: whoever has its old ones now comes
+                // when nobody has them any more.
+                let gone = part.filter(|(key, client)| {
+                    let known = now.clients.get(key);
+                    known.is_none_or(|known| known.addresses() != client.addresses())
+                });
                 changes.extend(gone.map(|(key, _)| Change::Gone(*key)));
                 next.map_or(Step::Came(0), Step::Gone)
             }

@@ -6,6 +6,7 @@
 //! | that revision was compacted away | list again: what differs is told, and nothing else |
 //! | etcd has a lower revision than we, or is another cluster | it was restored from a snapshot: list again |
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ use etcd_client::WatchOptions;
 use tokio::sync::mpsc;
 
 use crate::cache::{Cache, Change};
+use crate::differences::Differences;
 use crate::last_known::LastKnown;
 use crate::store::{Store, StoreError};
 
@@ -65,24 +67,78 @@ impl Mirrored {
         }
         is_wanted
     }
-
-    /// What etcd has told, for the proxy's next start: as of now, or of the time since when it does not answer. `None`: it has
-    /// told nothing.
-    #[must_use]
-    pub fn last_known(&self) -> Option<LastKnown> {
-        let as_of = self.away.as_ref().map_or_else(now, |away| away.since);
-        (self.lists > 0).then(|| self.cache.last_known(as_of))
-    }
 }
 
 /// The copy, shared by those who read and write it.
 #[derive(Clone, Debug, Default)]
-pub struct Mirror(Arc<Mutex<Mirrored>>);
+pub struct Mirror {
+    copy: Arc<Mutex<Mirrored>>,
+    /// Held by who looks at all clients, a part after the other: meanwhile the copy changes, and no other one takes its place.
+    whole: Arc<tokio::sync::Mutex<()>>,
+}
 
 impl Mirror {
     /// The copy. It is held for no longer than a look takes.
     pub fn lock(&self) -> MutexGuard<'_, Mirrored> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of all clients that there are, each as one that comes, a part after the other. The copy is held for a part at a time, so that
+    /// nobody waits for all; what changes meanwhile is to be told besides.
+    ///
+    /// # Errors
+    /// What `tell` says: then the others are not told.
+    pub async fn tell_all<E>(
+        &self,
+        mut tell: impl AsyncFnMut(Vec<Change>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let _whole = self.whole.lock().await;
+        let most = part_size(self.lock().cache.clients.len());
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let (part, next) = self.lock().cache.came(place, most);
+            if !part.is_empty() {
+                tell(part).await?;
+            }
+            from = next;
+        }
+        Ok(())
+    }
+
+    /// What etcd has told, for the proxy's next start: as of now, or of the time since when it does not answer. `None`: it has
+    /// told nothing.
+    pub async fn last_known(&self) -> Option<LastKnown> {
+        let mut known = {
+            let mirrored = self.lock();
+            if mirrored.lists == 0 {
+                return None;
+            }
+            let as_of = mirrored.away.as_ref().map_or_else(now, |away| away.since);
+            let drains = mirrored.cache.drains.keys().cloned().collect();
+            LastKnown { as_of, drains, clients: Vec::with_capacity(mirrored.cache.clients.len()) }
+        };
+        let told = self.tell_all(async |part| {
+            let clients = part.into_iter().filter_map(|change| match change {
+                Change::Came(key, client) => Some((key, client)),
+                Change::Gone(_) | Change::Session(_) | Change::Proxies => None,
+            });
+            known.clients.extend(clients);
+            Ok::<(), Infallible>(())
+        });
+        let Ok(()) = told.await;
+        Some(known)
+    }
+
+    /// Another copy, which was read afresh, takes the place of this one. Returns what differs.
+    async fn take_over(&self, fresh: Cache) -> Differences {
+        let _whole = self.whole.lock().await;
+        let mut mirrored = self.lock();
+        let (cluster, revision) = (mirrored.cache.cluster, mirrored.cache.revision);
+        let is_other = fresh.cluster != cluster || fresh.revision < revision;
+        mirrored.restored += u64::from(mirrored.lists > 0 && is_other);
+        mirrored.lists += 1;
+        mirrored.recalled = None;
+        mirrored.cache.replace(fresh)
     }
 
     /// Keeps it true for good; tells what changes there.
@@ -123,15 +179,7 @@ impl Mirror {
         if self.needs_list(store).await? {
             store.check_version().await?;
             let fresh = Cache::read(store, self).await?;
-            let mut differences = {
-                let mut mirrored = self.lock();
-                let (cluster, revision) = (mirrored.cache.cluster, mirrored.cache.revision);
-                let is_other = fresh.cluster != cluster || fresh.revision < revision;
-                mirrored.restored += u64::from(mirrored.lists > 0 && is_other);
-                mirrored.lists += 1;
-                mirrored.recalled = None;
-                mirrored.cache.replace(fresh)
-            };
+            let mut differences = self.take_over(fresh).await;
             loop {
                 let Some(part) = differences.part(&self.lock().cache) else { break };
                 send(changes, part).await?;
@@ -270,7 +318,50 @@ pub fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::ops::Range;
+
+    use futures_util::FutureExt as _;
+    use ropewalk_settings::PublicKey;
+
     use super::*;
+    use crate::cache::Client;
+
+    fn cache_of(numbers: Range<u16>) -> Cache {
+        let mut cache = Cache::default();
+        for number in numbers {
+            let [high, low] = number.to_be_bytes();
+            let mut key = [1; 32];
+            key[..2].copy_from_slice(&[high, low]);
+            let address_v4 = [10, 77, high, low].into();
+            let name = number.to_string().into();
+            let client = Client { name, address_v4, address_v6: None, disabled: false };
+            cache.note_bound(PublicKey::from_bytes(key), client, None);
+        }
+        cache
+    }
+
+    #[test]
+    fn who_is_told_of_all_clients_in_parts_hears_of_each_though_another_list_has_come() {
+        let mirror = Mirror::default();
+        assert!(mirror.take_over(cache_of(0..600)).now_or_never().is_some());
+        let (mut met, mut parts) = (BTreeSet::new(), 0);
+        let told = mirror.tell_all(async |part: Vec<Change>| {
+            // In that one each stands at another place.
+            assert!(mirror.take_over(cache_of(1..600)).now_or_never().is_none());
+            parts += 1;
+            for change in part {
+                let Change::Came(key, _) = change else { panic!("{change:?}") };
+                met.insert(key);
+            }
+            Ok::<(), ()>(())
+        });
+        assert_eq!(told.now_or_never(), Some(Ok(())));
+        assert_eq!((met.len(), parts), (600, 3));
+        assert!(mirror.take_over(cache_of(1..600)).now_or_never().is_some());
+        let known = mirror.last_known().now_or_never().unwrap().unwrap();
+        assert_eq!((known.clients.len(), mirror.lock().lists), (599, 2));
+    }
 
     #[test]
     fn changes_come_in_small_parts_and_a_long_list_in_few() {

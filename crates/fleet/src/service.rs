@@ -19,7 +19,7 @@ use crate::changes::{ChangeError, Changes, Claimed, Removed};
 use crate::keeping::Keeping;
 use crate::last_known::{KeptFile, LastKnown, NotUsed, hours};
 use crate::layout::{FleetValue, ProxyState};
-use crate::mirror::{Mirror, now, part_size};
+use crate::mirror::{Mirror, now};
 use crate::presence::{Own, Presence, RENEWAL};
 use crate::store::{Access, Store};
 use crate::{FleetProxy, proxies};
@@ -273,7 +273,7 @@ impl Serving {
                 }
                 Some(known) = recalled.recv() => if self.recall(known).await.is_err() { break },
                 _ = renewal.tick() => {
-                    self.keep();
+                    self.keep().await;
                     if self.agreed && let Err(error) = self.presence.renew().await {
                         tracing::debug!("{error}");
                         not_before = Instant::now() + PAUSE;
@@ -303,7 +303,7 @@ impl Serving {
         }
         self.presence.leave().await;
         if self.keeping.is_worth_it(Instant::now()) {
-            self.write();
+            self.write().await;
         }
     }
 
@@ -359,32 +359,23 @@ impl Serving {
 
     /// Tells of all clients that there are, a part after the other: what changes meanwhile is told as it is seen.
     async fn tell_all(&self) -> Result<(), Unheard> {
-        let most = part_size(self.changes.mirror.lock().cache.clients.len());
-        let mut from = Some(0);
-        while let Some(place) = from {
-            let (part, next) = self.changes.mirror.lock().cache.came(place, most);
-            if !part.is_empty() {
-                self.tell(News::Changes(part)).await?;
-            }
-            from = next;
-        }
-        Ok(())
+        self.changes.mirror.tell_all(async |part| self.tell(News::Changes(part)).await).await
     }
 
     /// Has what is known written for the next start, if it is time.
-    fn keep(&mut self) {
+    async fn keep(&mut self) {
         let now = Instant::now();
         self.keeping.settle(now);
         if self.keeping.is_due(now) {
-            self.write();
+            self.write().await;
         }
     }
 
-    fn write(&mut self) {
+    async fn write(&mut self) {
         if !self.agreed {
             return;
         }
-        let Some(known) = self.changes.mirror.lock().last_known() else { return };
+        let Some(known) = self.changes.mirror.last_known().await else { return };
         let Whose { prefix, terms } = Whose::of(&self.changes);
         let content = move |out: &mut dyn io::Write| known.write(out, &prefix, &terms);
         self.keeping.write(Instant::now(), Box::new(content));

@@ -65,6 +65,15 @@ pub struct Imported {
     pub refused: Vec<String>,
 }
 
+/// What was taken out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// The clients.
+    pub clients: Vec<FiledClient>,
+    /// Keys where clients stand whose values are not Ropewalk's, or damaged; why, and what to do.
+    pub passed_over: Vec<String>,
+}
+
 /// A client with its place in the list.
 type Filed<'a> = (usize, &'a FiledClient);
 
@@ -122,28 +131,31 @@ impl Changes {
         Ok(brought.of(clients))
     }
 
-    /// All clients of the registry. Values that are not Ropewalk's are passed over.
+    /// All clients of the registry.
     ///
     /// # Errors
     /// The registry does not answer.
-    pub async fn export(&self) -> Result<Vec<FiledClient>, ChangeError> {
+    pub async fn export(&self) -> Result<Exported, ChangeError> {
         let layout = self.store.layout();
-        let mut clients = Vec::new();
+        let mut exported = Exported::default();
         let reading = self.store.read_clients(|kv| {
-            let Some(Place::Client(public_key)) = layout.place(kv.key()) else { return };
-            let Ok(value) = read::<ClientValue>(kv.value()) else { return };
-            clients.push(FiledClient {
-                name: value.name,
-                public_key,
-                address_v4: value.address_v4,
-                address_v6: value.address_v6,
-                since: value.since,
-                disabled: value.disabled,
-                formerly: value.formerly,
-            });
+            let client = match layout.place(kv.key()) {
+                Some(Place::Client(key)) => client_of(key, kv.value()),
+                _ => Err("Ropewalk keeps nothing there".to_owned()),
+            };
+            match client {
+                Ok(client) => exported.clients.push(client),
+                Err(why) => {
+                    let key = String::from_utf8_lossy(kv.key());
+                    exported.passed_over.push(format!(
+                        "{key}: {why}. Put back a snapshot of etcd, or delete the key \
+                         (`etcdctl del {key}`)"
+                    ));
+                }
+            }
         });
         reading.await?;
-        Ok(clients)
+        Ok(exported)
     }
 
     /// Why an address of a client cannot be one of this fleet.
@@ -334,6 +346,20 @@ impl Brought {
         let refused = self.refused.into_iter().map(told).collect();
         Imported { added: self.added, known: self.known, refused }
     }
+}
+
+/// A client as it stands in the registry.
+fn client_of(public_key: PublicKey, value: &[u8]) -> Result<FiledClient, String> {
+    let value: ClientValue = read(value)?;
+    Ok(FiledClient {
+        name: value.name,
+        public_key,
+        address_v4: value.address_v4,
+        address_v6: value.address_v6,
+        since: value.since,
+        disabled: value.disabled,
+        formerly: value.formerly,
+    })
 }
 
 /// Keys, names and addresses of the list so far, as hashes: two that are equal by chance make one client wait for the others, no more.

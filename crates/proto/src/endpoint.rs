@@ -31,7 +31,7 @@ mod speed;
 mod table;
 mod transmit;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -192,6 +192,29 @@ impl Endpoint {
             self.end_peer(now, key, CloseReason::Shutdown, EndReason::Withdrawn);
         }
         Ok(())
+    }
+
+    /// The same for several, as one change: each may have what another of them had until now. A client that is none of them, and has
+    /// something of what they are to have, is refused until it is set again; so is one of two of them that are to have the same. Returns
+    /// the names of those.
+    pub fn set_peers(
+        &mut self,
+        now: Instant,
+        peers: impl IntoIterator<Item = (PublicKey, PeerConfig)>,
+    ) -> Vec<Arc<str>> {
+        let mut without = BTreeSet::new();
+        for (key, config) in peers {
+            while let Some(owner) = self.peers.take_from_another(&key, &config) {
+                self.end_peer(now, owner, CloseReason::Shutdown, EndReason::Withdrawn);
+                without.insert(owner);
+            }
+            match self.set_peer(now, key, config) {
+                Ok(()) => without.remove(&key),
+                Err(_) => without.insert(key),
+            };
+        }
+        let named = without.iter().filter_map(|key| self.peers.get(key));
+        named.map(|peer| Arc::clone(peer.name())).collect()
     }
 
     /// Takes a client out of the table and ends its session, whose client is told why. Returns whether it was in.

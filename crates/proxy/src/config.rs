@@ -294,9 +294,16 @@ impl File {
         let registry =
             registry.map(|file| file.get_ref().resolve(source, max_peers)).transpose()?;
         if let (Some(_), Some(peer)) = (&registry, self.peer.first()) {
+            let help = match self.peer.iter().any(|peer| peer.get_ref().prefix_v6.is_some()) {
+                true => {
+                    "take it out, and invite it with `ropewalk peer add NAME`. A network behind a client (prefix_v6) is \
+                     routed to one host, so that a fleet has none: leave such a client with a proxy without [registry]"
+                }
+                false => "take it out, and invite it with `ropewalk peer add NAME`",
+            };
             return Err(source
                 .error(peer.span(), "with [registry] the clients stand there, and no [[peer]] here")
-                .with_help("take it out, and invite it with `ropewalk peer add NAME`"));
+                .with_help(help));
         }
         let peers = peers::resolve(source, &self.peer, &public_key, &pools, max_peers)?;
         let tun_name = match self.tun.name {

@@ -9,7 +9,7 @@ use ropewalk_fleet::changes::{ChangeError, Changes};
 use ropewalk_fleet::mirror::Mirror;
 use ropewalk_fleet::proxies;
 use ropewalk_fleet::store::{Store, StoreError, too_old};
-use ropewalk_fleet::transfer::FiledClient;
+use ropewalk_fleet::transfer::{Exported, FiledClient};
 use ropewalk_settings::PublicKey;
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -152,7 +152,6 @@ impl Fleet {
                 addresses: proxy.addresses.clone(),
             })
         });
-        let open = cache.invitations.values();
         let drained = cache.drains.keys().filter(|id| !cache.proxies.contains_key(*id));
         FleetReport {
             fleet: self.registry.fleet.clone(),
@@ -161,7 +160,7 @@ impl Fleet {
             proxies: proxies.collect(),
             drained: drained.cloned().collect(),
             clients: cache.clients.len(),
-            invitations: open.filter(|open| open.used_by.is_none() && !open.withdrawn).count(),
+            invitations: cache.invitations.len(),
             members,
             foreign: cache.foreign.clone(),
         }
@@ -219,14 +218,15 @@ impl Fleet {
         Ok(imported)
     }
 
-    /// Writes the clients of the registry into this proxy's own files, for a proxy without `[registry]`. Returns how many. Files that
-    /// are there are kept beside, with the ending `.before`, if they may be replaced.
+    /// Writes the clients of the registry into this proxy's own files, for a proxy without `[registry]`. Returns how many, and of which keys
+    /// the values cannot be read. Files that are there are kept beside, with the ending `.before`, if they may be replaced.
     ///
     /// # Errors
     /// There are files already, they cannot be written, or the registry does not answer.
-    pub fn export(&self, config: &Config, replace: bool) -> anyhow::Result<usize> {
+    pub fn export(&self, config: &Config, replace: bool) -> anyhow::Result<(usize, Vec<String>)> {
         // First, so that nothing is moved away for a registry that does not answer.
-        let clients = self.runtime.block_on(self.changes.export())?;
+        let exported = self.runtime.block_on(self.changes.export())?;
+        let Exported { clients, passed_over } = exported;
         anyhow::ensure!(
             clients.len() <= MAX_PEERS,
             "the fleet has {} clients, and a proxy with files has at most {MAX_PEERS}",
@@ -263,7 +263,7 @@ impl Fleet {
             leases.set(client.public_key, lease);
         }
         leases.write()?;
-        Ok(clients.len())
+        Ok((clients.len(), passed_over))
     }
 
     /// A proxy is to take no new sessions, or to take them again. Returns whether that is new.

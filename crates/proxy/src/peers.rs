@@ -114,7 +114,11 @@ impl PeerBook {
                 None => None,
             };
             match known {
-                Some(peer) if peer.is_as(&fresh) => continue,
+                Some(peer) if peer.is_as(&fresh) => {
+                    // Whoever went may have had the same address when this one was told of first.
+                    taken.extend(taken_by(peer));
+                    continue;
+                }
                 Some(peer) => {
                     self.moved.extend(freed_by(peer));
                     taken.extend(taken_by(&fresh));
@@ -539,6 +543,10 @@ mod tests {
         book.change(now, &BTreeSet::from([key(1)]), &[client(5, 2, None)], &none);
         assert_eq!(follow(&mut book), 3);
         book.take_over(now, &[client(4, 2, None), client(6, 4, None)], &none);
+        assert_eq!(follow(&mut book), 2);
+        // It comes, is told of once more with the end of the one that had its address, and keeps that.
+        book.change(now, &BTreeSet::new(), &[client(7, 2, None)], &none);
+        book.change(now, &BTreeSet::from([key(4)]), &[client(7, 2, None)], &none);
         assert_eq!(follow(&mut book), 2);
     }
 

@@ -140,11 +140,12 @@ impl Worker {
 
     /// Takes these clients in, or changes them. One whose addresses changed is asked to connect again.
     pub fn set_peers(&mut self, now: Instant, peers: Vec<(PublicKey, PeerConfig)>) {
-        for (key, peer) in peers {
-            let name = Arc::clone(&peer.name);
-            if let Err(error) = self.endpoint.set_peer(now, key, peer) {
-                tracing::error!(peer = &*name, %error, "this peer cannot connect");
-            }
+        for peer in self.endpoint.set_peers(now, peers) {
+            tracing::error!(
+                peer = &*peer,
+                "this peer cannot connect: another one has its inner address, or addresses of the network behind it. If \
+                 that stays so, take one of the two out (`ropewalk peer remove NAME`)"
+            );
         }
     }
 

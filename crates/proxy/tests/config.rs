@@ -434,6 +434,7 @@ fn a_mistake_in_the_registry_is_told_with_what_to_write() {
         (format!("{local}region = \"{}\"", "x".repeat(33)), "at most 32 printable bytes"),
         (format!("{local}tls_ca_file = \"ca.pem\""), "belong together"),
         (format!("{local}{peer}"), "no [[peer]] here"),
+        (format!("{local}{peer}{peer}prefix_v6 = \"2001:db8:7::/56\""), "so that a fleet has none"),
         (format!("{local}colour = 1"), "unknown key `colour`"),
     ];
     for (mistake, expected) in cases {

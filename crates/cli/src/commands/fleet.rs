@@ -31,18 +31,7 @@ pub(crate) fn run(fleet: &Fleet) -> Result<(), Failure> {
         Some(FleetWhat::Drain { id }) => drain(fleet, &shared, id, true),
         Some(FleetWhat::Undrain { id }) => drain(fleet, &shared, id, false),
         Some(FleetWhat::Import) => import(fleet, &shared, &config),
-        Some(FleetWhat::Export { replace }) => {
-            let clients = shared.export(&config, *replace)?;
-            let [peers, leases] = [config.registry_file(), config.leases_file()];
-            if fleet.json {
-                return json(&json!({ "clients": clients, "files": [peers, leases] }));
-            }
-            print(&format!(
-                "Wrote {clients} clients to {} and {}.\nInvitations stay in the registry: give new ones.\n",
-                peers.display(),
-                leases.display()
-            ))
-        }
+        Some(FleetWhat::Export { replace }) => export(fleet, &shared, &config, *replace),
     }
 }
 
@@ -82,6 +71,29 @@ fn import(fleet: &Fleet, shared: &Shared, config: &Config) -> Result<(), Failure
         return Ok(());
     }
     Err(Failure::Failed(anyhow::anyhow!("{} clients were not brought in", refused.len())))
+}
+
+fn export(fleet: &Fleet, shared: &Shared, config: &Config, replace: bool) -> Result<(), Failure> {
+    let (clients, passed_over) = shared.export(config, replace)?;
+    let [peers, leases] = [config.registry_file(), config.leases_file()];
+    if fleet.json {
+        let files = [peers, leases];
+        json(&json!({ "clients": clients, "files": files, "passed_over": passed_over }))?;
+    } else {
+        let mut said = format!(
+            "Wrote {clients} clients to {} and {}.\nInvitations stay in the registry: give new ones.\n",
+            peers.display(),
+            leases.display()
+        );
+        for why in &passed_over {
+            said.push_str(&format!("not written: {}\n", clean(why)));
+        }
+        print(&said)?;
+    }
+    if passed_over.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(anyhow::anyhow!("{} values cannot be read", passed_over.len())))
 }
 
 fn json(document: &serde_json::Value) -> Result<(), Failure> {

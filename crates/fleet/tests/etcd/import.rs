@@ -24,7 +24,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
         let all: Vec<_> = (1..=100).map(filed).collect();
         let imported = one.import(&all, |_| {}).await.unwrap();
         assert_eq!((imported.added, imported.known, imported.refused.len()), (100, 0, 0));
-        let mut exported = one.export().await.unwrap();
+        let mut exported = one.export().await.unwrap().clients;
         exported.sort_by_key(|client| client.address_v4);
         assert_eq!(exported, all);
         // Again, with others that cannot be.
@@ -48,7 +48,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
         ]) {
             assert!(why.contains(part), "{why}");
         }
-        assert_eq!(one.export().await.unwrap().len(), 101);
+        assert_eq!(one.export().await.unwrap().clients.len(), 101);
     });
 }
 
@@ -106,7 +106,7 @@ fn an_import_in_parts_is_done_again_without_a_change_and_goes_on_where_it_was_in
         assert_eq!(imported.added + imported.known, 2000);
         // What was under way came in.
         assert!(imported.known >= between && imported.refused.is_empty(), "{imported:?}");
-        let exported = one.export().await.unwrap();
+        let exported = one.export().await.unwrap().clients;
         assert_eq!(exported.len(), 2550);
         let addresses: BTreeSet<_> = exported.iter().map(|client| client.address_v4).collect();
         assert_eq!(addresses.len(), 2550);
@@ -138,6 +138,10 @@ fn an_import_is_refused_by_another_fleet_and_brings_in_whom_nothing_stands_in_th
         ]) {
             assert!(why.contains(part), "{why}");
         }
+        let exported = one.export().await.unwrap();
+        assert_eq!((exported.clients.len(), exported.passed_over.len()), (206, 1));
+        let told = &exported.passed_over[0];
+        assert!(told.contains("/ropewalk/test/clients/") && told.contains("etcdctl del"), "{told}");
         let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
         etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
         let refused = one.import(&filed(1000, 1), |_| {}).await.unwrap_err().to_string();

@@ -103,9 +103,10 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
 
         let again = one.invite("laptop", true, (&token(2), u64::MAX), 2).await.unwrap();
         assert_eq!(again, (Some(client(1)), 0));
+        assert_eq!(bed.all(&one).await.invitations.len(), 1, "the one that nobody used");
         assert_eq!(claim(2, 3).await, bound(Some(client(1))));
         let kept = bed.all(&one).await;
-        assert_eq!(kept.clients.len(), 1);
+        assert_eq!((kept.clients.len(), kept.invitations.len()), (1, 0));
         assert_eq!(kept.clients.get(&client(3)).unwrap().address_v4, address);
 
         one.invite("phone", false, (&token(3), 5), 9).await.unwrap();
@@ -117,7 +118,7 @@ fn an_invitation_is_told_to_be_used_expired_or_withdrawn_and_rotation_keeps_the_
         assert_eq!(claim(5, 4).await, Claimed::Over("tablet".into()));
         assert_eq!(one.remove("laptop").await.unwrap().public_key, Some(client(3)));
         let kept = bed.all(&one).await;
-        assert!(kept.clients.is_empty());
+        assert!(kept.clients.is_empty() && kept.invitations.is_empty());
         assert!(matches!(one.remove("laptop").await, Err(ChangeError::NoClient(_))));
         // Its name and its address are free.
         one.mirror.lock().cache = kept;

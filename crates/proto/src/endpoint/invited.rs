@@ -17,7 +17,7 @@ use ropewalk_settings::{InvitationToken, PublicKey};
 
 impl Endpoint {
     /// The owner has decided, later than he was asked: see [`Claim::Later`]. What waits of this client is answered. One that he
-    /// lets in is in the table of its home before, by [`set_peer`](Self::set_peer): maybe none of its messages waits any more.
+    /// lets in is in the table of its home before, by [`set_peers`](Self::set_peers): maybe none of its messages waits any more.
     pub fn settle_claim(&mut self, now: Instant, client: &PublicKey, claim: Claim) {
         let Some((path, first)) = self.waiting.take(client) else { return };
         if self.closed {

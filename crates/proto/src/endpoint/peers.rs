@@ -80,16 +80,8 @@ impl PeerTable {
         config: PeerConfig,
         now: Timestamp,
     ) -> Result<bool, AddPeerError> {
-        let taken = |address: &IpAddr| {
-            let owner = self.place_of(*address).and_then(|place| self.peers.at(place));
-            owner.is_some_and(|(owner, _)| *owner != key)
-        };
-        if let Some(address) = config.addresses().find(taken) {
-            return Err(AddPeerError::AddressTaken(address));
-        }
-        let network = config.filter.network;
-        if let Some(network) = network.filter(|network| self.overlaps_another(*network, &key)) {
-            return Err(AddPeerError::NetworkTaken(network));
+        if let Some((error, _)) = self.taken(&key, &config) {
+            return Err(error);
         }
         self.free_addresses(&key);
         let terms = self.share(Terms::of(&config));
@@ -155,14 +147,47 @@ impl PeerTable {
         }
     }
 
-    /// Whether a network has addresses that are behind another client than this one. Those that are known have none in common.
-    fn overlaps_another(&self, network: Ipv6Net, own: &PublicKey) -> bool {
-        let own = self.peers.place(own);
-        let is_anothers = |(_, place): &(Ipv6Net, u32)| Some(*place) != own;
+    /// What another client has of what this one is to have, and which client that is.
+    fn taken(&self, key: &PublicKey, config: &PeerConfig) -> Option<(AddPeerError, PublicKey)> {
+        let own = self.peers.place(key);
+        let another = |place: u32| {
+            let (owner, _) = self.peers.at(place).filter(|_| Some(place) != own)?;
+            Some(*owner)
+        };
+        let address = config.addresses().find_map(|address| {
+            let owner = another(self.place_of(address)?)?;
+            Some((AddPeerError::AddressTaken(address), owner))
+        });
+        address.or_else(|| {
+            let network = config.filter.network?;
+            let owner = self.overlapping(network).find_map(another)?;
+            Some((AddPeerError::NetworkTaken(network), owner))
+        })
+    }
+
+    /// Another client that has something of what this one is to have loses all of its addresses, and the network behind it: it is refused
+    /// until it is set again. Returns which client that is, if there is one.
+    pub(super) fn take_from_another(
+        &mut self,
+        key: &PublicKey,
+        config: &PeerConfig,
+    ) -> Option<PublicKey> {
+        let (_, owner) = self.taken(key, config)?;
+        self.free_addresses(&owner);
+        let before = self.peers.get(&owner)?.config();
+        let filter = InnerFilter::default();
+        let without = PeerConfig { inner_v4: None, inner_v6: None, filter, ..before };
+        let terms = self.share(Terms::of(&without));
+        self.peers.get_mut(&owner)?.set(without, terms);
+        Some(owner)
+    }
+
+    /// Where the clients stand behind which a network has addresses. The networks that are known have none in common.
+    fn overlapping(&self, network: Ipv6Net) -> impl Iterator<Item = u32> {
         let within = self.networks.range(network.network()..=network.broadcast());
         let around = self.networks.range(..network.network()).next_back();
         let around = around.filter(|(_, (known, _))| known.contains(&network.network()));
-        within.chain(around).any(|(_, known)| is_anothers(known))
+        within.chain(around).map(|(_, (_, place))| *place)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -306,6 +331,37 @@ mod tests {
         peers.remove(&a);
         assert_eq!(owner(&peers, "2001:db8:7:100::"), None);
         assert_eq!(peers.set(b, with("10.0.0.3/24", "2001:db8:7::/48"), NOW), Ok(true));
+    }
+
+    #[test]
+    fn what_one_client_is_to_have_is_taken_from_another_with_all_that_it_has() {
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let with = |v4: &str, network: &str| {
+            let network = Some(network.parse().unwrap());
+            PeerConfig { filter: InnerFilter { network, ..InnerFilter::default() }, ..config(v4) }
+        };
+        let (one, two) = ("2001:db8:7:100::/56", "2001:db8:7:200::/56");
+        let mut peers = PeerTable::default();
+        peers.set(key(1), with("10.0.0.2/24", one), NOW).unwrap();
+        peers.set(key(2), with("10.0.0.3/24", two), NOW).unwrap();
+        peers.set(key(3), config("10.0.0.4/24"), NOW).unwrap();
+        for own in [with("10.0.0.2/24", one), config("10.0.0.9/24")] {
+            assert_eq!(peers.take_from_another(&key(1), &own), None);
+        }
+        // The address of the one, and the network behind the other.
+        let wish = with("10.0.0.4/24", two);
+        assert_eq!(peers.take_from_another(&key(1), &wish), Some(key(3)));
+        assert_eq!(peers.take_from_another(&key(1), &wish), Some(key(2)));
+        assert_eq!(peers.take_from_another(&key(1), &wish), None);
+        assert_eq!(peers.set(key(1), wish, NOW), Ok(true));
+        let left = peers.get(&key(2)).unwrap().config();
+        assert_eq!((left.inner_v4, left.filter.network), (None, None));
+        let place = |address: &str| peers.place_of(address.parse().unwrap());
+        assert_eq!((place("10.0.0.2"), place("10.0.0.3")), (None, None));
+        assert_eq!(place("10.0.0.4"), peers.peers.place(&key(1)));
+        assert_eq!(peers.set(key(2), with("10.0.0.2/24", one), NOW), Ok(true));
+        assert_eq!(peers.behind("2001:db8:7:1ff::1".parse().unwrap()), peers.peers.place(&key(2)));
+        assert_eq!(peers.behind("2001:db8:7:2ff::1".parse().unwrap()), peers.peers.place(&key(1)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Several clients on one proxy.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ropewalk_proto::client::{ClientState, Trouble};
 use ropewalk_proto::crypto::StaticSecret;
@@ -260,6 +260,33 @@ fn a_client_taken_out_of_the_table_is_told_and_comes_back_when_it_is_in_again() 
     assert!(!is_connected(&world.clients[0].client) && is_connected(&world.clients[1].client));
     world.proxy.set_peer(world.now, key, peer(0)).unwrap();
     world.run_while(ms(90_000), |world| !is_connected(&world.clients[0].client));
+}
+
+#[test]
+fn clients_that_get_each_others_addresses_in_one_change_come_back_with_them() {
+    let mut world = two(17);
+    let [one, other] = [world.clients[0].key, world.clients[1].key];
+    let connected =
+        |world: &World| [0, 1].map(|client: usize| is_connected(&world.clients[client].client));
+    let left = world.proxy.set_peers(world.now, [(one, peer(1)), (other, peer(0))]);
+    assert!(left.is_empty(), "{left:?}");
+    world.run_for(ms(100));
+    world.run_while(ms(5000), |world| connected(world) != [true, true]);
+    let address = |client: usize| {
+        world.events(client).iter().rev().find_map(|event| match event {
+            Event::SessionEstablished(info) => Some(info.own[0].addr()),
+            _ => None,
+        })
+    };
+    assert_eq!([address(0), address(1)], [1, 0].map(|client| Some(IpAddr::V4(inner(client)))));
+    // Whoever loses his address to another, and is given none, is refused.
+    let left = world.proxy.set_peers(world.now, [(one, peer(0))]);
+    assert_eq!(left.iter().map(|name| &**name).collect::<Vec<_>>(), ["client0"]);
+    world.run_for(ms(100));
+    world.run_while(ms(5000), |world| !connected(world)[0]);
+    assert_eq!(connected(&world), [true, false]);
+    world.proxy.set_peers(world.now, [(other, peer(1))]);
+    world.run_while(ms(90_000), |world| connected(world) != [true, true]);
 }
 
 #[test]

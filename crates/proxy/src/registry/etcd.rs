@@ -220,14 +220,13 @@ impl Registry for Etcd {
     fn invitations(&self) -> Vec<OpenInvitation> {
         let now = inviting::now();
         let mirrored = self.service.mirror().lock();
-        let open = mirrored.cache.invitations.values();
-        let open: Vec<_> = open.filter(|open| open.used_by.is_none() && !open.withdrawn).collect();
-        let invited: BTreeSet<&str> = open.iter().map(|open| &*open.name).collect();
+        let open = &mirrored.cache.invitations;
+        let invited: BTreeSet<&str> = open.values().map(|open| &*open.name).collect();
         let clients = mirrored.cache.clients.values().map(|client| &*client.name);
         // Clients may be many: where nobody is invited none is looked at.
         let clients = clients.take_while(|_| !invited.is_empty());
         let joined: BTreeSet<&str> = clients.filter(|name| invited.contains(name)).collect();
-        let shown = open.iter().map(|open| OpenInvitation {
+        let shown = open.values().map(|open| OpenInvitation {
             name: open.name.clone(),
             expires: open.expires,
             expired: open.expires <= now,
