@@ -57,7 +57,7 @@ pub(super) struct PeerFile {
     preshared_key_file: Option<Spanned<PathBuf>>,
     address_v4: Option<Spanned<Parsed<Ipv4Addr>>>,
     address_v6: Option<Spanned<Parsed<Ipv6Addr>>>,
-    prefix_v6: Option<Spanned<Parsed<Ipv6Net>>>,
+    pub(super) prefix_v6: Option<Spanned<Parsed<Ipv6Net>>>,
     #[serde(default)]
     disabled: bool,
 }
