@@ -360,9 +360,10 @@ fn what_a_config_does_to_its_machine_is_explained() {
     assert!(shared.contains("shared      with the hosts behind ap0, ap1"), "{shared}");
     assert!(shared.contains("limited     tv at most 5 Mbit/s down"), "{shared}");
     assert!(!shared.contains("handed out"), "{shared}");
-    let household = "\nlimit = []\ninterfaces = \"lan0\"\naddress = \"192.168.77.1/24\"";
-    let household = check("client.toml", "\ninterfaces = []\n", &format!("{household}\n"));
-    assert!(household.contains("shared      with the hosts behind lan0, at 192.168.77.1/24"));
+    let household = "\ninterfaces = \"lan0\"\naddress = \"192.168.77.1/24\"\n";
+    let household = check("client.toml", "\ninterfaces = [\"ap0\", \"ap1\"]\n", household);
+    let told = "shared      with the hosts behind lan0, at 192.168.77.1/24";
+    assert!(household.contains(told), "{household}");
     let servers = check("client.toml", "dns = \"proxy\"", "dns = [\"9.9.9.9\", \"2620:fe::fe\"]");
     assert!(servers.contains("names       looked up at 9.9.9.9, 2620:fe::fe"), "{servers}");
     let proxy = check("proxy.toml", "dns = []", "dns = \"9.9.9.9\"");

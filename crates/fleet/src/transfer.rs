@@ -372,7 +372,7 @@ impl Seen {
         let own = [hash(&(0_u8, client.public_key)), hash(&(1_u8, &client.name))];
         let addresses = inner((client.address_v4, client.address_v6));
         let all = own.into_iter().chain(addresses.map(|address| hash(&(2_u8, address))));
-        all.fold(true, |is_new, hash| self.0.insert(hash) && is_new)
+        all.filter(|hash| !self.0.insert(*hash)).count() == 0
     }
 }
 

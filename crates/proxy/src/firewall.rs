@@ -336,7 +336,7 @@ mod tests {
         let (_, translation) = text.split_once("chain postrouting").unwrap();
         let kept = "ip6 saddr { 2001:db8:7::/64, 2001:db8:8::/64, 2001:db8:9:100::/56 } return";
         let place = |rule: &str| translation.find(rule).unwrap();
-        assert!(place(kept) < place("counter masquerade"), "{translation}");
+        assert!(place(kept) < place("fd77::/64 } counter masquerade"), "{translation}");
     }
 
     #[test]

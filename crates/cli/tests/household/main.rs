@@ -294,7 +294,8 @@ fn devices_have_addresses_of_their_own_where_the_proxy_routes_a_network_here() {
             .nft(
                 "table inet count { chain forward { type filter hook forward priority 0; policy accept;
                     ip6 saddr 2001:db8:7:100::/64 counter
-                } }",
+                }
+                }",
             )
             .unwrap();
         house.start_proxy();

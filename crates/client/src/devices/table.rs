@@ -144,10 +144,13 @@ fn body(shared: &[String], limited: &[Limited]) -> String {
     line(&mut text, 1, "}");
     line(&mut text, 1, "chain count {");
     line(&mut text, 2, "type filter hook forward priority 10; policy accept;");
+    // Only what is somebody's: not a device that has no address yet, and not all or many at once.
     for (word, up, down, _) in FAMILIES {
-        let rule = format!("iifname {names} update @{up} {{ ether saddr . {word} saddr counter }}");
+        let sent = format!("iifname {names} fib saddr type unicast");
+        let rule = format!("{sent} update @{up} {{ ether saddr . {word} saddr counter }}");
         line(&mut text, 2, &rule);
-        let rule = format!("oifname {names} update @{down} {{ {word} daddr counter }}");
+        let came = format!("oifname {names} fib daddr type unicast");
+        let rule = format!("{came} update @{down} {{ {word} daddr counter }}");
         line(&mut text, 2, &rule);
     }
     line(&mut text, 1, "}");
@@ -236,8 +239,8 @@ mod tests {
         for rule in [
             "set up4 { type ether_addr . ipv4_addr; size 1024; flags dynamic,timeout; timeout 1d; }",
             "set down6 { type ipv6_addr; size 1024; flags dynamic,timeout; timeout 1d; }",
-            "iifname { \"lan0\", \"lan1\" } update @up6 { ether saddr . ip6 saddr counter }",
-            "oifname { \"lan0\", \"lan1\" } update @down4 { ip daddr counter }",
+            "iifname { \"lan0\", \"lan1\" } fib saddr type unicast update @up6 { ether saddr . ip6 saddr counter }",
+            "oifname { \"lan0\", \"lan1\" } fib daddr type unicast update @down4 { ip daddr counter }",
         ] {
             assert!(text.contains(rule), "{rule} in\n{text}");
         }

@@ -23,6 +23,7 @@
 //! - What this end says in the far one's name goes into this end's TUN alone.
 
 mod connection;
+mod far_window;
 mod kept;
 mod near_trip;
 mod room;
@@ -35,6 +36,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 pub(super) use connection::FromNear;
 use connection::{Connection, FIRST_ROOM, From, FromFar};
+use far_window::Explained;
 pub(crate) use room::KeptByAll;
 use room::Room;
 use segment::{Segment, flag};
@@ -98,6 +100,11 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
+    /// What of a far end's delay is the tunnel's.
+    const fn explained(&self) -> Explained {
+        Explained { round_trip: self.round_trip, needed: self.needed }
+    }
+
     /// Most bytes that may wait of a connection whose near end answers in this time.
     fn most(&self, near_rtt: Option<Duration>) -> u32 {
         let Some(share) = self.share else { return FIRST_ROOM };
@@ -455,9 +462,10 @@ impl LocalAcks {
             let Some(connection) = connections.get_mut(&key) else { continue };
             let waiting = u32::try_from(waits(key)).unwrap_or(u32::MAX);
             let most = backlog.most(connection.near_trip.least());
-            if connection.has_news(most, waiting) {
+            let (most, room) = connection.room(backlog.explained(), most, waiting);
+            if connection.has_news(most, waiting, room) {
                 let held = u32::try_from(held).unwrap_or(u32::MAX);
-                let answer = connection.acknowledge(now, most.saturating_sub(waiting).min(held));
+                let answer = connection.acknowledge(now, room.min(held));
                 answer.write(scratch);
                 sink.deliver(Packet::whole(scratch));
             }

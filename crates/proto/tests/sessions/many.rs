@@ -280,6 +280,7 @@ fn clients_that_get_each_others_addresses_in_one_change_come_back_with_them() {
     };
     assert_eq!([address(0), address(1)], [1, 0].map(|client| Some(IpAddr::V4(inner(client)))));
     // Whoever loses his address to another, and is given none, is refused.
+    world.run_for(ms(1000));
     let left = world.proxy.set_peers(world.now, [(one, peer(0))]);
     assert_eq!(left.iter().map(|name| &**name).collect::<Vec<_>>(), ["client0"]);
     world.run_for(ms(100));

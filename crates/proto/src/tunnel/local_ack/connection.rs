@@ -6,6 +6,7 @@ mod opening;
 
 use arrayvec::ArrayVec;
 
+use super::far_window::{Explained, FarWindow};
 use super::kept::{Kept, Store};
 use super::near_trip::NearTrip;
 use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
@@ -122,6 +123,7 @@ pub(super) struct Connection {
     /// the place of this one when the other end agrees.
     successor: Option<Box<Connection>>,
     pub(super) near_trip: NearTrip,
+    far_window: FarWindow,
     pub(super) used_at: Instant,
     /// An acknowledgement is due.
     pub(super) is_due: bool,
@@ -239,6 +241,7 @@ impl Connection {
             return FromNear::Pass;
         }
         self.advance(range.1);
+        self.far_window.on_sent(now, self.confirmed, self.next);
         if let (Some(own), Some(times)) = (&mut self.times, segment.times) {
             own.echo = times.value;
         }
@@ -382,6 +385,7 @@ impl Connection {
                 self.advance(segment.ack);
                 self.is_due |= self.outstanding() > 0;
             }
+            self.far_window.on_confirmed(now, self.confirmed, self.next);
         } else if let Some((start, _)) = segment.sack
             && segment.ack == self.confirmed
             && beyond(start, self.confirmed) > 0
@@ -436,10 +440,21 @@ impl Connection {
         (self.most.min(of_far) / WINDOW_PARTS).max(1)
     }
 
-    /// While `waiting` bytes of it wait of the `most` that may: whether the near end is to be told something.
-    pub(super) fn has_news(&mut self, most: u32, waiting: u32) -> bool {
+    /// How much may wait or be under way of it, and how much of that there is room for, while `waiting` bytes wait of the `most`
+    /// that may.
+    pub(super) fn room(&mut self, explained: Explained, most: u32, waiting: u32) -> (u32, u32) {
+        let room = most.saturating_sub(waiting);
+        match self.far_window.most(explained, self.near_trip.least()) {
+            None => (most, room),
+            Some(far) => (most.min(far), room.min(far.saturating_sub(self.outstanding()))),
+        }
+    }
+
+    /// While `waiting` bytes of it wait, and there is `room` for more, of the `most` that may be: whether the near end is to be told
+    /// something.
+    pub(super) fn has_news(&mut self, most: u32, waiting: u32, room: u32) -> bool {
         self.most = most;
-        let (room, before) = (most.saturating_sub(waiting), self.edge);
+        let before = self.edge;
         let ahead = u32::try_from(beyond(self.far_edge, self.next)).unwrap_or(0);
         self.is_limited = waiting > 0 && room < ahead;
         let own = room.min(ahead);

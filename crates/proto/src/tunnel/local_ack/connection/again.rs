@@ -65,12 +65,16 @@ impl Connection {
         if is_late {
             if !std::mem::take(&mut self.goes_again) {
                 self.timeouts = self.timeouts.saturating_add(1);
+                self.far_window.on_loss();
             }
             self.progress_at = now;
             let (from, to) = (self.confirmed, self.next);
             self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
         }
         let hole = self.hole.take();
+        if hole.is_some() {
+            self.far_window.on_loss();
+        }
         let due = self.recovery.as_mut().filter(|recovery| recovery.is_due);
         let (from, below, most, pause) = match (due, hole) {
             (Some(recovery), _) => {

@@ -5,6 +5,7 @@ use arrayvec::ArrayVec;
 use super::{Connection, FIRST_ROOM, From};
 use crate::packet::FiveTuple;
 use crate::time::Instant;
+use crate::tunnel::local_ack::far_window::FarWindow;
 use crate::tunnel::local_ack::kept::Store;
 use crate::tunnel::local_ack::near_trip::NearTrip;
 use crate::tunnel::local_ack::segment::{Segment, Times, flag};
@@ -82,6 +83,7 @@ impl Connection {
             far_ended: false,
             successor: None,
             near_trip,
+            far_window: FarWindow::default(),
             used_at: now,
             is_due: false,
             is_limited: false,
