@@ -24,9 +24,6 @@ use crate::time::{Duration, Instant};
 /// Rounds whose rates are remembered: as many round trips as BBR remembers, but for two.
 const ROUNDS: usize = 8;
 
-/// For how long the least trip counts, at least: the way may have become longer. BBR's ten seconds.
-const TRIP_AGE: Duration = Duration::from_secs(10);
-
 /// A confirmation that takes twice the trip and this longer has waited behind the tunnel: more than the tunnel's own queue and
 /// repairs explain.
 const SUSPECT: Duration = Duration::from_millis(200);
@@ -70,9 +67,8 @@ pub(super) struct FarWindow {
     round: Option<Round>,
     /// Bytes a second, the newest last.
     rates: ArrayVec<u64, ROUNDS>,
-    /// The least trip of this period and of the one before, and when this one began.
-    trips: [Option<Duration>; 2],
-    period: Option<Instant>,
+    /// The least trip of all times: what waits behind the tunnel is in each one, and never in the least.
+    least_trip: Option<Duration>,
     /// In hundredths; `None`: nothing waits or is lost behind the tunnel.
     gain: Option<u32>,
     /// Something was lost in this round.
@@ -95,18 +91,22 @@ impl FarWindow {
     /// The far end has all below `confirmed` now, and `next` is what was taken over.
     pub(super) fn on_confirmed(&mut self, now: Instant, confirmed: u32, next: u32) {
         let Some(round) = self.round else { return };
-        if beyond(confirmed, round.next) < 0 {
+        let took = now.since(round.at);
+        let (is_over, is_late) =
+            (beyond(confirmed, round.next) >= 0, took > self.trip() * 2 + SUSPECT);
+        // What a round lasts that is late already says too much: it ends with what is known.
+        if !is_over && !is_late {
             return;
         }
         self.round = None;
-        let took = now.since(round.at);
-        self.note_trip(now, took);
+        if is_over {
+            self.least_trip = Some(self.least_trip.map_or(took, |least| least.min(took)));
+        }
         let bytes = u64::from(confirmed.wrapping_sub(round.confirmed));
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.note_rate(bytes.saturating_mul(1_000_000_000) / nanos, round.is_full);
-        let trip = self.trip();
-        if self.gain.is_none() && took > trip * 2 + SUSPECT {
-            self.gain = Some(MOST_GAIN);
+        if is_late {
+            self.gain.get_or_insert(MOST_GAIN);
         }
         let lost = std::mem::take(&mut self.has_lost);
         self.gain = self.gain.map(|gain| match lost {
@@ -144,17 +144,7 @@ impl FarWindow {
 
     /// How long the far end takes when nothing waits behind the tunnel.
     fn trip(&self) -> Duration {
-        let own = self.trips.iter().flatten().min().copied();
-        own.unwrap_or_default().max(self.round_trip)
-    }
-
-    fn note_trip(&mut self, now: Instant, took: Duration) {
-        if self.period.is_none_or(|began| now.since(began) > TRIP_AGE) {
-            self.period = Some(now);
-            self.trips = [None, self.trips[0]];
-        }
-        let least = &mut self.trips[0];
-        *least = Some(least.map_or(took, |before| before.min(took)));
+        self.least_trip.unwrap_or_default().max(self.round_trip)
     }
 
     /// A round that was not full shows what was sent, not what could be.
@@ -172,6 +162,7 @@ impl FarWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
     const NEAR: Option<Duration> = Some(Duration::from_millis(5));
     const TUNNEL: Duration = Duration::from_millis(30);
@@ -185,13 +176,13 @@ mod tests {
     /// half, bytes a second that arrived then, and segments that were dropped in it, per thousand.
     fn story(rate: u64, room: u64, lossy: u64) -> (Duration, u64, u64) {
         const SEGMENT: u64 = 1000;
-        const LENGTH: u64 = 20_000;
+        const LENGTH: u64 = 60_000;
         let mut window = FarWindow::default();
         let explained = Explained { round_trip: TUNNEL, needed: 0 };
         // What waits at the narrow place, and when what arrived is confirmed.
         let (mut next, mut confirmed, mut queue) = (0_u32, 0_u32, 0_u64);
-        let mut entering = std::collections::VecDeque::new();
-        let mut acks = std::collections::VecDeque::new();
+        let [mut entering, mut again] = [const { VecDeque::new() }; 2];
+        let mut acks = VecDeque::new();
         let (mut longest, mut arrived, mut sent, mut dropped) = (0, 0, 0, 0);
         let (mut credit, mut number) = (0, 0);
         for at in 0..LENGTH {
@@ -210,15 +201,17 @@ mod tests {
                 entering.push_back(at + 15);
                 of_tunnel -= 1;
             }
-            while entering.front().is_some_and(|due| *due <= at) {
-                entering.pop_front();
+            let is_due = |due: &VecDeque<u64>| due.front().is_some_and(|due| *due <= at);
+            while is_due(&entering) || is_due(&again) {
+                let from = if is_due(&again) { &mut again } else { &mut entering };
+                from.pop_front();
                 number += 1;
                 sent += u64::from(second_half);
                 // What is lost goes again at once, and is confirmed later: of one round trip.
                 if queue + SEGMENT > room || (lossy > 0 && number % lossy == 0) {
                     dropped += u64::from(second_half && queue + SEGMENT > room);
                     window.on_loss();
-                    entering.push_back(at + 45);
+                    again.push_back(at + 45);
                 } else {
                     queue += SEGMENT;
                 }
@@ -234,7 +227,7 @@ mod tests {
                 longest = longest.max(queue);
             }
         }
-        let per_thousand = dropped * 1000 / sent;
+        let per_thousand = dropped * 1000 / sent.max(1);
         (ms(longest * 1000 / rate), arrived * 1000 / (LENGTH / 2), per_thousand)
     }
 
