@@ -14,7 +14,8 @@
 //! gain     2; less with each round in which something was lost, 1.25 at least; more with each other
 //! ```
 //!
-//! A gain above 1 finds more room within few rounds where there is some. Random losses take nothing of the rate.
+//! A gain above 1 finds more room within few rounds where there is some, and where nothing waits in spite of it there is no narrow place
+//! any more. Random losses take nothing of the rate.
 
 use arrayvec::ArrayVec;
 
@@ -107,6 +108,8 @@ impl FarWindow {
         self.note_rate(bytes.saturating_mul(1_000_000_000) / nanos, round.is_full);
         if is_late {
             self.gain.get_or_insert(MOST_GAIN);
+        } else if self.has_room(round, took) {
+            self.gain = None;
         }
         let lost = std::mem::take(&mut self.has_lost);
         self.gain = self.gain.map(|gain| match lost {
@@ -140,6 +143,13 @@ impl FarWindow {
             within(PAUSE) * u128::from(gain - LEAST_GAIN) / u128::from(MOST_GAIN - LEAST_GAIN);
         let bytes = u64::try_from(trips + pause).unwrap_or(u64::MAX).saturating_add(needed);
         Some(u32::try_from(bytes.max(LEAST)).unwrap_or(u32::MAX))
+    }
+
+    /// Whether a round shows that nothing waits behind the tunnel although twice of what that could carry is under way: what was
+    /// late before was the tunnel's, or the narrow place is gone.
+    fn has_room(&self, round: Round, took: Duration) -> bool {
+        let trip = self.trip();
+        round.is_full && !self.has_lost && self.gain == Some(MOST_GAIN) && took <= trip + trip / 4
     }
 
     /// How long the far end takes when nothing waits behind the tunnel.
@@ -270,6 +280,23 @@ mod tests {
             window.on_confirmed(sent + ms(650), next, next);
             assert_eq!(window.most(explained, NEAR), None);
         }
+    }
+
+    #[test]
+    fn after_an_outage_of_the_tunnel_nothing_is_bounded_again_within_a_few_rounds() {
+        let mut window = FarWindow::default();
+        let explained = Explained { round_trip: TUNNEL, needed: 0 };
+        let (mut now, mut next) = (Instant::ZERO, 0_u32);
+        let mut bounds = Vec::new();
+        for took in [TUNNEL, TUNNEL, ms(3000), TUNNEL, TUNNEL] {
+            let before = next;
+            next = next.wrapping_add(window.most(explained, NEAR).unwrap_or(300_000));
+            window.on_sent(now, before, next);
+            now += took;
+            window.on_confirmed(now, next, next);
+            bounds.push(window.most(explained, NEAR).is_some());
+        }
+        assert_eq!(bounds, [false, false, true, false, false]);
     }
 
     #[test]
