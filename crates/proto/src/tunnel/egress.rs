@@ -266,6 +266,7 @@ impl Egress {
             needed: demand.bytes_at_no_cost / flows,
             waiting,
             room: self.policy.limits.bytes.saturating_sub(waiting),
+            in_flight: links.in_flight(),
             flows,
             round_trip: links.longest_round_trip(),
             least_round_trip: links.longest_least_round_trip(),

@@ -258,6 +258,12 @@ impl LinkSet {
         up.filter_map(|link| link.sender.rtt().min()).max().unwrap_or_default()
     }
 
+    /// Bytes on their way, if each datagram has as many as most links carry at a time.
+    pub(super) fn in_flight(&self) -> u64 {
+        const DATAGRAM: u64 = 1500;
+        self.links.iter().map(|link| u64::from(link.sender.in_flight()) * DATAGRAM).sum()
+    }
+
     /// Whether any link answers.
     pub(super) fn any_up(&self) -> bool {
         self.links.iter().any(|link| link.life.is_up())

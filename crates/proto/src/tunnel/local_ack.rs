@@ -92,6 +92,8 @@ pub(super) struct Backlog {
     /// Bytes that wait of all flows together, and that may in addition.
     pub(super) waiting: usize,
     pub(super) room: usize,
+    /// Bytes on their way over the links, at most.
+    pub(super) in_flight: u64,
     /// Flows that share the links.
     pub(super) flows: u64,
     /// How long the far ends take to answer, and at least.
@@ -102,7 +104,8 @@ pub(super) struct Backlog {
 impl Backlog {
     /// What of a far end's delay is the tunnel's.
     const fn explained(&self) -> Explained {
-        Explained { round_trip: self.round_trip, needed: self.needed }
+        let within = self.in_flight.saturating_add(self.waiting as u64);
+        Explained { round_trip: self.round_trip, needed: self.needed, within }
     }
 
     /// Most bytes that may wait of a connection whose near end answers in this time.

@@ -444,9 +444,10 @@ impl Connection {
     /// that may.
     pub(super) fn room(&mut self, explained: Explained, most: u32, waiting: u32) -> (u32, u32) {
         let room = most.saturating_sub(waiting);
-        match self.far_window.most(explained, self.near_trip.least()) {
+        let under_way = self.outstanding();
+        match self.far_window.most(explained, self.near_trip.least(), under_way) {
             None => (most, room),
-            Some(far) => (most.min(far), room.min(far.saturating_sub(self.outstanding()))),
+            Some(far) => (most.min(far), room.min(far.saturating_sub(under_way))),
         }
     }
 

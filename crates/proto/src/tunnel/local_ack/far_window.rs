@@ -3,7 +3,7 @@
 //! Whoever acknowledges for a receiver has to control congestion on the way to it, too (RFC 3135 §2.1.2: the sender's own control ends
 //! here). Inside the tunnel the links' windows do that. Behind it there may be a server's access link, a slow Wi-Fi, or a limit of
 //! the household: what the tunnel delivers faster waits there, for seconds, and then is lost. Neither shows at the links; both show
-//! in the far end's acknowledgements: they come much later than the tunnel explains, or tell of a hole.
+//! in the far end's acknowledgements: they come much later than the tunnel explains, for more than is in the tunnel, or tell of a hole.
 //!
 //! From then on at most this is under way, as BBR has it (Cardwell et al., ACM Queue 14(5), 2016):
 //!
@@ -60,6 +60,8 @@ pub(super) struct Explained {
     pub(super) round_trip: Duration,
     /// Bytes that have to wait in it.
     pub(super) needed: u64,
+    /// Bytes that are in it: they wait for its links, or are on their way over them.
+    pub(super) within: u64,
 }
 
 /// What is known of the way to one far end.
@@ -75,6 +77,8 @@ pub(super) struct FarWindow {
     /// Something was lost in this round.
     has_lost: bool,
     round_trip: Duration,
+    /// Bytes that are neither in the tunnel nor confirmed.
+    behind: u64,
     /// What may be under way, as it was last asked for.
     most: Option<u32>,
 }
@@ -93,8 +97,11 @@ impl FarWindow {
     pub(super) fn on_confirmed(&mut self, now: Instant, confirmed: u32, next: u32) {
         let Some(round) = self.round else { return };
         let took = now.since(round.at);
-        let (is_over, is_late) =
-            (beyond(confirmed, round.next) >= 0, took > self.trip() * 2 + SUSPECT);
+        let bytes = u64::from(confirmed.wrapping_sub(round.confirmed));
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let rate = bytes.saturating_mul(1_000_000_000) / nanos;
+        let is_over = beyond(confirmed, round.next) >= 0;
+        let is_late = took > self.trip() * 2 + SUSPECT && self.behind > bytes_within(rate, SUSPECT);
         // What a round lasts that is late already says too much: it ends with what is known.
         if !is_over && !is_late {
             return;
@@ -103,9 +110,7 @@ impl FarWindow {
         if is_over {
             self.least_trip = Some(self.least_trip.map_or(took, |least| least.min(took)));
         }
-        let bytes = u64::from(confirmed.wrapping_sub(round.confirmed));
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.note_rate(bytes.saturating_mul(1_000_000_000) / nanos, round.is_full);
+        self.note_rate(rate, round.is_full);
         if is_late {
             self.gain.get_or_insert(MOST_GAIN);
         } else if self.has_room(round, took) {
@@ -127,9 +132,16 @@ impl FarWindow {
         self.gain.get_or_insert(MOST_GAIN);
     }
 
-    /// Most bytes that may be acknowledged here and not by the far end. `None`: nothing but the tunnel is in the way.
-    pub(super) fn most(&mut self, explained: Explained, near_rtt: Option<Duration>) -> Option<u32> {
+    /// Most bytes that may be acknowledged here and not by the far end, while so many are under way. `None`: nothing but the tunnel is
+    /// in the way.
+    pub(super) fn most(
+        &mut self,
+        explained: Explained,
+        near_rtt: Option<Duration>,
+        under_way: u32,
+    ) -> Option<u32> {
         self.round_trip = explained.round_trip;
+        self.behind = u64::from(under_way).saturating_sub(explained.within);
         self.most = self.bound(explained.needed, near_rtt.unwrap_or_default());
         self.most
     }
@@ -137,11 +149,12 @@ impl FarWindow {
     fn bound(&self, needed: u64, near_rtt: Duration) -> Option<u32> {
         let gain = self.gain?;
         let rate = self.rates.iter().copied().max()?;
-        let within = |time: Duration| u128::from(rate) * time.as_nanos() / 1_000_000_000;
-        let trips = within(self.trip() + near_rtt * 2) * u128::from(gain) / 100;
-        let pause =
-            within(PAUSE) * u128::from(gain - LEAST_GAIN) / u128::from(MOST_GAIN - LEAST_GAIN);
-        let bytes = u64::try_from(trips + pause).unwrap_or(u64::MAX).saturating_add(needed);
+        let trips =
+            bytes_within(rate, self.trip() + near_rtt * 2).saturating_mul(gain.into()) / 100;
+        let above_least = u64::from(gain - LEAST_GAIN);
+        let pause = bytes_within(rate, PAUSE).saturating_mul(above_least)
+            / u64::from(MOST_GAIN - LEAST_GAIN);
+        let bytes = trips.saturating_add(pause).saturating_add(needed);
         Some(u32::try_from(bytes.max(LEAST)).unwrap_or(u32::MAX))
     }
 
@@ -169,6 +182,12 @@ impl FarWindow {
     }
 }
 
+/// Bytes in a time at this rate.
+fn bytes_within(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +195,7 @@ mod tests {
 
     const NEAR: Option<Duration> = Some(Duration::from_millis(5));
     const TUNNEL: Duration = Duration::from_millis(30);
+    const IDLE: Explained = Explained { round_trip: TUNNEL, needed: 0, within: 0 };
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -188,7 +208,6 @@ mod tests {
         const SEGMENT: u64 = 1000;
         const LENGTH: u64 = 60_000;
         let mut window = FarWindow::default();
-        let explained = Explained { round_trip: TUNNEL, needed: 0 };
         // What waits at the narrow place, and when what arrived is confirmed.
         let (mut next, mut confirmed, mut queue) = (0_u32, 0_u32, 0_u64);
         let [mut entering, mut again] = [const { VecDeque::new() }; 2];
@@ -203,7 +222,10 @@ mod tests {
                 confirmed = confirmed.wrapping_add(bytes);
                 window.on_confirmed(now, confirmed, next);
             }
-            let most = window.most(explained, NEAR).unwrap_or(6 << 20);
+            let within = 1000 * (entering.len() + again.len()) as u64;
+            let explained = Explained { within, ..IDLE };
+            let under_way = next.wrapping_sub(confirmed);
+            let most = window.most(explained, NEAR, under_way).unwrap_or(6 << 20);
             let mut of_tunnel = 12;
             while next.wrapping_sub(confirmed) < most && of_tunnel > 0 {
                 next = next.wrapping_add(1000);
@@ -271,30 +293,40 @@ mod tests {
     #[test]
     fn where_the_tunnel_explains_how_long_it_takes_nothing_is_bounded() {
         let mut window = FarWindow::default();
-        let explained = Explained { round_trip: ms(300), needed: 0 };
-        assert_eq!(window.most(explained, NEAR), None);
+        let explained = Explained { round_trip: ms(300), ..IDLE };
+        assert_eq!(window.most(explained, NEAR, 10_000), None);
         for round in 0..100_u32 {
             let sent = Instant::ZERO + ms(700) * round;
             let (confirmed, next) = (round * 10_000, (round + 1) * 10_000);
             window.on_sent(sent, confirmed, next);
             window.on_confirmed(sent + ms(650), next, next);
-            assert_eq!(window.most(explained, NEAR), None);
+            assert_eq!(window.most(explained, NEAR, 10_000), None);
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_tunnel_does_not_wait_behind_it_however_late_it_is_confirmed() {
+        for (within, is_bounded) in [(300_000, false), (0, true)] {
+            let mut window = FarWindow::default();
+            window.most(Explained { within, ..IDLE }, NEAR, 300_000);
+            window.on_sent(Instant::ZERO, 0, 300_000);
+            window.on_confirmed(Instant::ZERO + ms(2000), 300_000, 300_000);
+            assert_eq!(window.most(IDLE, NEAR, 0).is_some(), is_bounded, "{within}");
         }
     }
 
     #[test]
     fn after_an_outage_of_the_tunnel_nothing_is_bounded_again_within_a_few_rounds() {
         let mut window = FarWindow::default();
-        let explained = Explained { round_trip: TUNNEL, needed: 0 };
         let (mut now, mut next) = (Instant::ZERO, 0_u32);
         let mut bounds = Vec::new();
         for took in [TUNNEL, TUNNEL, ms(3000), TUNNEL, TUNNEL] {
             let before = next;
-            next = next.wrapping_add(window.most(explained, NEAR).unwrap_or(300_000));
+            next = next.wrapping_add(window.most(IDLE, NEAR, 300_000).unwrap_or(300_000));
             window.on_sent(now, before, next);
             now += took;
             window.on_confirmed(now, next, next);
-            bounds.push(window.most(explained, NEAR).is_some());
+            bounds.push(window.most(IDLE, NEAR, 300_000).is_some());
         }
         assert_eq!(bounds, [false, false, true, false, false]);
     }
@@ -302,7 +334,6 @@ mod tests {
     #[test]
     fn a_sender_that_had_little_to_say_has_its_rate_when_it_has_more() {
         let mut window = FarWindow::default();
-        let explained = Explained { round_trip: TUNNEL, needed: 0 };
         let mut now = Instant::ZERO;
         let mut next = 0_u32;
         let mut round = |window: &mut FarWindow, bytes: u32| {
@@ -311,7 +342,7 @@ mod tests {
             window.on_sent(now, before, next);
             now += TUNNEL;
             window.on_confirmed(now, next, next);
-            window.most(explained, NEAR)
+            window.most(IDLE, NEAR, 0)
         };
         round(&mut window, 300_000);
         window.on_loss();

@@ -20,6 +20,7 @@ pub(super) const BACKLOG: Backlog = Backlog {
     needed: 0,
     waiting: 0,
     room: 8 << 20,
+    in_flight: 0,
     flows: 1,
     round_trip: Duration::from_millis(40),
     least_round_trip: Duration::from_millis(40),
