@@ -33,8 +33,10 @@ enum Content {
     /// As a whole.
     Whole(Box<dyn FnOnce() -> io::Result<Vec<u8>> + Send>),
     /// Piece by piece.
-    Pieces(Box<dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send>),
+    Pieces(Box<WritePieces>),
 }
+
+type WritePieces = dyn FnOnce(&mut dyn io::Write) -> io::Result<()> + Send;
 
 impl Writer {
     /// Starts the thread.
