@@ -1,7 +1,7 @@
 //! What one worker has for another: packets, and first messages.
 //!
 //! Both are rare. A packet comes by the queue of the worker that serves its client, unless its flow began on our
-//! side; a first message is handed on once for each session ([`Share`](ropewalk_proto::endpoint::Share)). So
+//! side; a first message is handed on once for each session ([`Share`]). So
 //! they go through the channel by which the other worker gets its orders, packets in batches.
 //!
 //! Nothing waits: each way holds a bounded number of either, and what finds it full is dropped and counted. The
