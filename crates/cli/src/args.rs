@@ -219,7 +219,7 @@ is what went through the tunnel or would have, not what devices send to each oth
 What comes too fast for a limit waits, and is dropped only when that becomes too much. A limit lasts until the client ends or
 reads its config again (`ropewalk reload`); with --save it is written into the config's [[share.limit]] as well.
 Whoever is behind this machine can call his device as he likes, and give it another hardware address: a limit is for
-fairness, not against somebody who does not want it.
+fairness, and no protection against abuse.
 
 EXAMPLES
   sudo ropewalk devices

@@ -24,7 +24,7 @@ const PREFIX_LIFETIME: u32 = 1800;
 /// As whom it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// As the user who starts it, who is not root.
+    /// It keeps the user that started it, which is not root.
     AsStarted,
     /// As this user and this group, once it has its ports; it keeps the rights that it needs, and no other of root's.
     Become {
