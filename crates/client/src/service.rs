@@ -33,7 +33,6 @@ use ropewalk_proto::config::MAX_LINKS;
 use ropewalk_settings::Sandbox;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use sd_notify::NotifyState;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -79,7 +78,7 @@ pub(crate) fn run(config: Config, file: &Path) -> anyhow::Result<()> {
     if locked && result.is_err() {
         tracing::warn!("{STAYS_LOCKED}");
     }
-    // A look-up may still wait for a name server, on a thread that cannot be interrupted.
+    // A look-up may still wait for a name server, or what is told for the supervisor, on a thread that cannot be interrupted.
     runtime.shutdown_background();
     drop(server);
     result
@@ -308,7 +307,7 @@ async fn serve(
     tracing::info!("the client runs");
 
     let result = driver.run().await;
-    service::notify(&[NotifyState::Stopping]);
+    service::tell_stopping().await;
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
     // An end that nobody wished for is no reason to let packets out, and neither is one before the next start.

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::task::Poll;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ropewalk_control::config::ConfigError;
@@ -34,8 +35,18 @@ pub fn seed() -> anyhow::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// Tells the supervisor. Where there is none, nobody is told.
-pub fn notify(state: &[NotifyState<'_>]) {
+/// How long a daemon that ends waits for a supervisor that does not read.
+const SUPERVISOR_TIME: Duration = Duration::from_secs(1);
+
+/// Tells the supervisor that this daemon ends. One that does not read holds nothing up for long; the thread that still waits
+/// for it then ends with the process, where the runtime is shut down in the background.
+pub async fn tell_stopping() {
+    let told = tokio::task::spawn_blocking(|| notify(&[NotifyState::Stopping]));
+    drop(tokio::time::timeout(SUPERVISOR_TIME, told).await);
+}
+
+/// Tells the supervisor, and waits until it takes that. Where there is none, nobody is told.
+pub(crate) fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the supervisor was not told");
     }
@@ -111,7 +122,6 @@ impl<T: Send + 'static> ServiceInputs<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     use rustix::process::{Signal as Posix, getpid, kill_process};
 

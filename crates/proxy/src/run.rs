@@ -27,7 +27,6 @@ use ropewalk_link_io::tun::{LinuxTun, TunQueue};
 use ropewalk_link_io::udp::Sockets;
 use ropewalk_proto::endpoint::{Share, SpeedRules};
 use ropewalk_tls::Listener;
-use sd_notify::NotifyState;
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -87,7 +86,11 @@ pub fn purge() -> anyhow::Result<()> {
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    LocalSet::new().block_on(&service::runtime()?, work)
+    let runtime = service::runtime()?;
+    let done = LocalSet::new().block_on(&runtime, work);
+    // A supervisor that does not read keeps a thread that cannot be interrupted.
+    runtime.shutdown_background();
+    done
 }
 
 async fn serve(
@@ -173,7 +176,7 @@ async fn serve(
     let keeper = spawn_local(keeper.keep(events, commands));
 
     let ran = turn(&mut driver, &mut threads, &ready).await.context("the proxy cannot go on");
-    service::notify(&[NotifyState::Stopping]);
+    service::tell_stopping().await;
     drop(server);
     requests.stop();
     threads.end().await;
