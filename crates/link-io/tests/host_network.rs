@@ -426,7 +426,7 @@ fn what_elements_counted_is_read_and_goes_on_in_a_table_that_takes_the_place() {
     let Some(namespace) = Namespace::open() else { return };
     let counting = "set seen { type ipv4_addr; size 10; flags dynamic,timeout; timeout 1d; }
         chain output { type filter hook output priority filter; policy accept;
-            update @seen { ip daddr counter }
+            ip daddr 127.0.0.2 update @seen { ip daddr counter }
         }";
     namespace.block_on(async move || {
         let mut table = Table::new("ropewalk_test");
