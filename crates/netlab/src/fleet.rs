@@ -45,12 +45,15 @@ use crate::topology::{Ipv6, Topology, TopologyConfig};
 pub const MEMBERS: usize = 3;
 
 /// How long a daemon or an election may take; generous for a busy machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Bytes that etcd's database may have: a million clients take half of it. Its own default is 2 GiB.
 const QUOTA: u64 = 8 << 30;
 
-/// Clients beyond which the usual pool of inner addresses is too small, and one in which they fit.
+/// Where the data of etcd's members is, in the fleet's folder.
+const DATA: &str = "etcd";
+
+/// Clients beyond which etcd's data is too much for memory, the usual pool of inner addresses is too small, and one in which they fit.
 const LARGE: (usize, &str) = (60_000, "10.64.0.0/10");
 
 /// How often something is looked at that is waited for.
@@ -209,6 +212,7 @@ impl Fleet {
     /// # Errors
     /// The same.
     pub fn start_with(&mut self, proxies: usize) -> Result<(), LabError> {
+        self.make_data_folder()?;
         for member in 0..MEMBERS {
             self.start_member(member)?;
         }
@@ -221,6 +225,19 @@ impl Fleet {
             self.start_proxy(proxy)?;
         }
         self.wait("all proxies in the registry", |fleet| Ok(fleet.listed(0)? == proxies))
+    }
+
+    /// Makes the folder of etcd's data: in memory, where it fits. A member waits for the disk at every change, and where something
+    /// else writes much, for so long that another one is elected.
+    fn make_data_folder(&self) -> Result<(), LabError> {
+        let folder = self.folder.path().join(DATA);
+        std::fs::create_dir(&folder)
+            .map_err(LabError::io(format!("making {}", folder.display())))?;
+        if self.max_clients.is_none_or(|most| most <= LARGE.0) {
+            let at = folder.display().to_string();
+            tool::run("mount", &["-t", "tmpfs", "-o", "mode=700", "tmpfs", &at])?;
+        }
+        Ok(())
     }
 
     /// Starts a proxy (again) and waits until it answers.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Fleet, Host, MEMBERS, QUOTA, read};
+use super::{DATA, Fleet, Host, MEMBERS, QUOTA, read};
 use crate::error::LabError;
 use crate::process::Process;
 
@@ -33,7 +33,7 @@ impl Fleet {
         let host = &self.members[at];
         let mut arguments = vec![
             format!("--name={}", host.name),
-            format!("--data-dir={}", file(&format!("{}.data", host.name))),
+            format!("--data-dir={}", file(&format!("{DATA}/{}", host.name))),
             format!("--listen-client-urls={}", url(host, 2379)),
             format!("--advertise-client-urls={}", url(host, 2379)),
             format!("--listen-peer-urls={}", peer(host)),
