@@ -119,7 +119,7 @@ impl Split {
     /// Takes the table away, if there is one. Returns whether there was.
     ///
     /// # Errors
-    /// When `nft` or the right is missing.
+    /// When the right is missing, or `nft` refuses.
     pub async fn remove(&mut self) -> Result<bool, NftError> {
         self.watch = None;
         self.learned = Learned::default();
@@ -128,12 +128,7 @@ impl Split {
         if !self.may_stand {
             return Ok(false);
         }
-        let removed = match self.table.remove().await {
-            Ok(removed) => removed,
-            // Where nft is missing there is no table of ours either.
-            Err(NftError::Missing { .. }) => false,
-            Err(error) => return Err(error),
-        };
+        let removed = self.table.remove().await?;
         self.may_stand = false;
         self.counted.clear();
         Ok(removed)

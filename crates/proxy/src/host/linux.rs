@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use ropewalk_link_io::conntrack;
 use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
-use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
+use ropewalk_link_io::nft::{Table, is_plain_name};
 
 use super::totals::Totals;
 use super::{Counts, Desired, HostNetwork, Ipv6, Outcome};
@@ -322,10 +322,7 @@ impl HostNetwork for LinuxNetwork {
     async fn purge(&mut self) -> anyhow::Result<()> {
         self.apply_table(&nat::at_rest(&Ports::default()), Forwarding::default()).await?;
         self.clients.clear();
-        match self.table.remove().await {
-            Ok(_) | Err(NftError::Missing { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        self.table.remove().await?;
         self.apply_routes(&BTreeSet::new()).await?;
         Ok(())
     }

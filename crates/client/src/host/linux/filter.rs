@@ -128,10 +128,8 @@ impl LinuxNetwork {
         }
         // The table stays for as long as it remembers something.
         all_of(failed)?;
-        match self.table.remove().await {
-            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.table.remove().await?;
+        Ok(())
     }
 
     /// Takes over what the table remembers; a table that cannot be read now is read later, before it is replaced.

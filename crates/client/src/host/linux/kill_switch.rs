@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use ropewalk_link_io::netlink::Netlink;
-use ropewalk_link_io::nft::{NftError, Table, is_plain_name};
+use ropewalk_link_io::nft::{Table, is_plain_name};
 use ropewalk_settings::Side;
 use rustix::process::geteuid;
 
@@ -42,11 +42,8 @@ impl LinuxNetwork {
     /// When the right is missing or `nft` refuses.
     pub async fn unlock(&mut self) -> anyhow::Result<()> {
         self.lock = None;
-        match Table::new(&self.numbers.lock).remove().await {
-            // Where nft is missing there is no table of ours either.
-            Ok(_) | Err(NftError::Missing { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        Table::new(&self.numbers.lock).remove().await?;
+        Ok(())
     }
 }
 
