@@ -33,6 +33,7 @@ mod sandbox;
 mod secrecy;
 mod several;
 mod single;
+mod slow_server;
 pub(crate) mod snapshot;
 mod spoof;
 mod stranger;
@@ -72,6 +73,7 @@ pub const PROOFS: &[Proof] = &[
     demo::PROOF,
     single::PROOF,
     upload::PROOF,
+    slow_server::PROOF,
     several::PROOF,
     tls_link::PROOF,
     cut::PROOF,
