@@ -383,8 +383,10 @@ impl File {
                 ));
         }
         let patterns = [&self.include_interfaces, &self.exclude_interfaces];
-        let links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
+        let mut links = resolve_links(source, self.links, patterns, self.keepalive, &self.link)?;
         let share = share::resolve(source, self.share.as_ref(), &links)?;
+        // Devices are behind it, whatever routes lead out of it.
+        links.exclude.extend(share.interfaces.iter().map(NamePattern::exact));
         let setting = |error| source.error_of_setting(&error);
         let tunnel = self.tunnel.resolve().map_err(setting)?;
         if let Some(name) = tunnel.scheduling.terms.keys().next() {

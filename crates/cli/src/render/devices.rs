@@ -47,7 +47,7 @@ pub(crate) fn devices(report: &DevicesReport, columns: u16) -> String {
     };
     page.line(0, &format!("{over}; down is to the device, up from it."));
     if report.left_out > 0 {
-        page.line(0, &format!("{} more devices are not shown.", report.left_out));
+        page.line(0, &format!("{} more with less traffic", report.left_out));
     }
     page.text
 }
@@ -151,7 +151,7 @@ mod tests {
             "52:54:00:00:00:01",
             "700 MB",
             "Rates in Mbit/s over the last 1.0 s; down is to the device, up from it.\n",
-            "1 more devices are not shown.\n",
+            "1 more with less traffic\n",
         ] {
             assert!(text.contains(expected), "{expected} in\n{text}");
         }

@@ -93,6 +93,11 @@ fn a_link_is_not_shared_with_and_nothing_is_locked_unless_told() {
     assert!(error.contains("`ap0` is a link"), "{error}");
     let other = format!("{link}\nenabled = false\n[[link]]\ninterface = \"wan0\"");
     assert_eq!(file("share = \"ap0\"", &other).unwrap().share.interfaces.len(), 1);
+    // Devices are behind it: it is no automatic link either.
+    let links =
+        file("links = \"auto\"\nexclude_interfaces = \"wlx*\"\nshare = \"ap0\"", "").unwrap().links;
+    let excluded: Vec<_> = links.exclude.iter().map(|one| one.as_str()).collect();
+    assert_eq!(excluded, ["wlx*", "ap0"]);
     let many: Vec<_> = (0..17).map(|n| format!("\"ap{n}\"")).collect();
     let error = file(&format!("share = [{}]", many.join(",")), "").unwrap_err();
     assert!(error.contains("at most 16"), "{error}");
