@@ -22,11 +22,6 @@ fn an_upload_uses_both_links() {
 }
 
 #[test]
-fn an_upload_to_a_slow_server_has_what_it_takes_and_does_not_wait_for_long() {
-    prove("an_upload_to_a_slow_server_has_what_it_takes_and_does_not_wait_for_long", "slow-server");
-}
-
-#[test]
 fn a_link_over_tls_carries_most_of_its_rate() {
     prove("a_link_over_tls_carries_most_of_its_rate", "tls-link");
 }

@@ -33,7 +33,6 @@ mod sandbox;
 mod secrecy;
 mod several;
 mod single;
-mod slow_server;
 pub(crate) mod snapshot;
 mod spoof;
 mod stranger;
@@ -73,7 +72,6 @@ pub const PROOFS: &[Proof] = &[
     demo::PROOF,
     single::PROOF,
     upload::PROOF,
-    slow_server::PROOF,
     several::PROOF,
     tls_link::PROOF,
     cut::PROOF,

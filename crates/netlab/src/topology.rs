@@ -17,8 +17,6 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::Duration;
 
-use ropewalk_settings::Bitrate;
-
 use crate::access::{Access, AccessEnd, End, acquaint, plain_access};
 use crate::address::{
     MAX_CLIENTS, MAX_WANS, PROXY_GATEWAY_V4, PROXY_GATEWAY_V6, PROXY_V4, PROXY_V6, ROUTER_WAN,
@@ -30,12 +28,6 @@ use crate::error::LabError;
 use crate::namespace::{Namespace, next_number};
 use crate::netem::{Conditions, Cut};
 use crate::router::Router;
-
-/// The Internet's interface towards the server.
-const SERVER_PORT: &str = "server";
-
-/// What the shaper of the server's access lets pass at once: ten packets.
-const SHAPER_BURST: &str = "15kb";
 
 /// What the emulated Internet does about IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -157,7 +149,7 @@ impl Topology {
         let proxy = make("proxy")?;
         let server = make("server")?;
         join_host(&internet, &proxy, "proxy", &HostAddresses::PROXY, ipv6)?;
-        join_host(&internet, &server, SERVER_PORT, &HostAddresses::SERVER, ipv6)?;
+        join_host(&internet, &server, "server", &HostAddresses::SERVER, ipv6)?;
         forward(&internet, ipv6)?;
 
         let clients: Vec<Namespace> = (0..config.clients)
@@ -439,17 +431,6 @@ impl Topology {
     #[must_use]
     pub const fn server(&self) -> &Namespace {
         &self.server
-    }
-
-    /// Has the server's access carry so much and no more, towards the server; as much may wait in front of it.
-    ///
-    /// # Errors
-    /// When `tc` refuses.
-    pub fn limit_server(&self, rate: Bitrate, queue: Duration) -> Result<(), LabError> {
-        let (rate, queue) = (format!("{}bit", rate.as_bps()), format!("{}ms", queue.as_millis()));
-        let shaper = ["tbf", "rate", &rate, "burst", SHAPER_BURST, "latency", &queue];
-        let arguments = [&["qdisc", "replace", "dev", SERVER_PORT, "root"], &shaper[..]].concat();
-        self.internet.tool("tc", &arguments).map(drop)
     }
 
     /// What was built of IPv6.
