@@ -96,7 +96,7 @@ fn a_link_is_not_shared_with_and_nothing_is_locked_unless_told() {
     // Devices are behind it: it is no automatic link either.
     let links =
         file("links = \"auto\"\nexclude_interfaces = \"wlx*\"\nshare = \"ap0\"", "").unwrap().links;
-    let excluded: Vec<_> = links.exclude.iter().map(|one| one.as_str()).collect();
+    let excluded: Vec<_> = links.exclude.iter().map(ToString::to_string).collect();
     assert_eq!(excluded, ["wlx*", "ap0"]);
     let many: Vec<_> = (0..17).map(|n| format!("\"ap{n}\"")).collect();
     let error = file(&format!("share = [{}]", many.join(",")), "").unwrap_err();
