@@ -164,7 +164,7 @@ pub struct LinksConfig {
     /// With [`Select::Auto`]: only interfaces that one of these means are links, tunnels among them; none: every one that
     /// is no tunnel.
     pub include: Vec<NamePattern>,
-    /// What one of these means is no link.
+    /// What one of these means is no link; interfaces that are shared are among them.
     pub exclude: Vec<NamePattern>,
     /// Keepalives of links that say nothing of their own.
     pub keepalive: Keepalive,

@@ -307,9 +307,9 @@ async fn serve(
     tracing::info!("the client runs");
 
     let result = driver.run().await;
-    service::tell_stopping().await;
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
+    service::tell_stopping().await;
     // An end that nobody wished for is no reason to let packets out, and neither is one before the next start.
     let stays_locked = result.is_err() || restarts.load(Ordering::Acquire);
     let end = if stays_locked { End::KeepLock } else { End::InOrder };
