@@ -309,12 +309,13 @@ async fn serve(
     let result = driver.run().await;
     // The TUN first: packets have the host's own way again before the rules are gone one by one.
     drop(driver);
-    service::tell_stopping().await;
     // An end that nobody wished for is no reason to let packets out, and neither is one before the next start.
     let stays_locked = result.is_err() || restarts.load(Ordering::Acquire);
     let end = if stays_locked { End::KeepLock } else { End::InOrder };
+    // Before anything is waited for: without the driver, a network task that was told nothing keeps the lock.
     let _ = stop_network.send(end);
     drop(stop_keeper);
+    service::tell_stopping().await;
     // A disk that hangs must not keep the network from being as before.
     let _ = tokio::time::timeout(KEEPER_TIME, keeper).await;
     remembered.wait().await;
