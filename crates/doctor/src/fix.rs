@@ -156,7 +156,7 @@ impl Change {
                     }
                 }
             }
-            Self::Switch { key, on } => document[key] = value(*on),
+            Self::Switch { key, on } => put(&mut document[key], Value::from(*on)),
             Self::Port { old, new } => {
                 let address = document.get_mut("proxy").and_then(|proxy| proxy.get_mut("address"));
                 let changed = match address {
@@ -173,6 +173,14 @@ impl Change {
         }
         Ok(document.to_string())
     }
+}
+
+/// Puts a value in the place of another one; a comment behind that stays.
+fn put(item: &mut Item, mut new: Value) {
+    if let Item::Value(old) = item {
+        *new.decor_mut() = old.decor().clone();
+    }
+    *item = Item::Value(new);
 }
 
 /// Changes one address, if it has the old port. One without a port has the default one.
@@ -265,6 +273,14 @@ mod tests {
         assert!(added(CLIENT).parse::<toml::Table>().is_ok());
         let wrong = Change::Add { list: "links", values: vec!["x".to_owned()] };
         assert!(wrong.made("links = \"auto\"").is_err());
+    }
+
+    #[test]
+    fn a_switch_is_set_whether_it_is_there_or_not_and_the_comment_behind_it_stays() {
+        let set = |text: &str| Change::Switch { key: "sandbox", on: true }.made(text).unwrap();
+        let there = "a = 1\nsandbox = false # for a day\n[link]\n";
+        assert_eq!(set(there), "a = 1\nsandbox = true # for a day\n[link]\n");
+        assert_eq!(set("a = 1\n[link]\n"), "a = 1\nsandbox = true\n[link]\n");
     }
 
     #[test]
