@@ -149,6 +149,10 @@ impl Change {
         match self {
             Self::Add { list, values } => {
                 let item = document.entry(list).or_insert_with(|| value(Array::new()));
+                // A list of one may be written as that one.
+                if let Some(one) = item.as_str().map(str::to_owned) {
+                    put(item, [one].into_iter().collect());
+                }
                 let Some(array) = item.as_array_mut() else { bail!("`{list}` is no list") };
                 for one in values {
                     if !array.iter().any(|there| there.as_str() == Some(one)) {
@@ -263,6 +267,7 @@ mod tests {
             ("exclude_interfaces = []\n", &["wlan0"]),
             ("exclude_interfaces = [\n  'eth0', # mine\n]\n", &["eth0", "wlan0"]),
             ("exclude_interfaces = ['wlan0']\n", &["wlan0"]),
+            ("exclude_interfaces = 'eth0' # mine\n", &["eth0", "wlan0"]),
         ] {
             let after = added(before);
             assert_eq!(after.contains("# mine"), before.contains("# mine"), "{after}");
@@ -272,7 +277,7 @@ mod tests {
         }
         assert!(added(CLIENT).parse::<toml::Table>().is_ok());
         let wrong = Change::Add { list: "links", values: vec!["x".to_owned()] };
-        assert!(wrong.made("links = \"auto\"").is_err());
+        assert!(wrong.made("links = 7").is_err());
     }
 
     #[test]
