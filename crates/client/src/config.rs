@@ -30,7 +30,7 @@ use toml::Spanned;
 pub use allowance::Allowance;
 pub use dns::Dns;
 pub use inbound::Inbound;
-pub use saving::{save_limit, save_link};
+pub use saving::{save_limit, save_link, text_with_link};
 pub use share::{AddressRange, MAX_LIMITS, ShareConfig};
 pub use tun::{MAX_PREFIXES, MAX_RULES, TunConfig};
 pub(crate) use tun::{check_lists, prefixes};

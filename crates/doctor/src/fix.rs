@@ -3,6 +3,7 @@
 //! An edit changes one key and leaves everything else in the file as it is, comments too. The file as it was is kept beside it.
 //! Commands are those that the finding shows, run one after the other without a shell.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
+use ropewalk_client::config::text_with_link;
 use ropewalk_control::api::Role;
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_control::folder;
@@ -52,6 +54,12 @@ pub enum Change {
         /// Those that it has already are left out.
         values: Vec<String>,
     },
+    /// An interface is no link any more: its own `[[link]]` is switched off, for the config refuses to exclude what has one; any
+    /// other interface goes into `exclude_interfaces`.
+    LeaveOut {
+        /// Its name.
+        interface: String,
+    },
     /// A switch at the top level.
     Switch {
         /// Its key.
@@ -82,6 +90,10 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Add { list, values } => write!(f, "put {} into `{list}`", values.join(", ")),
+            Self::LeaveOut { interface } => write!(
+                f,
+                "leave {interface} out (`enabled = false` in its [[link]] if it has one, else `exclude_interfaces`)"
+            ),
             Self::Switch { key, on } => write!(f, "set `{key} = {on}`"),
             Self::Port { old, new } => {
                 write!(f, "put port {new} in the place of {old} in `proxy.address`")
@@ -138,27 +150,17 @@ fn keep(file: &Path, content: &[u8]) -> io::Result<PathBuf> {
 }
 
 impl Change {
-    /// Leaves an interface out.
-    pub(crate) fn exclude(interface: &str) -> Self {
-        Self::Add { list: "exclude_interfaces", values: vec![interface.to_owned()] }
-    }
-
     /// The text of a config with this change.
     fn made(&self, text: &str) -> anyhow::Result<String> {
         let mut document: DocumentMut = text.parse().context("it is not TOML")?;
         match self {
-            Self::Add { list, values } => {
-                let item = document.entry(list).or_insert_with(|| value(Array::new()));
-                // A list of one may be written as that one.
-                if let Some(one) = item.as_str().map(str::to_owned) {
-                    put(item, [one].into_iter().collect());
+            Self::Add { list, values } => add(&mut document, list, values)?,
+            Self::LeaveOut { interface } => {
+                let off = BTreeMap::from([("enabled".to_owned(), "false".to_owned())]);
+                if let Some(text) = text_with_link(text, interface, &off)? {
+                    return Ok(text);
                 }
-                let Some(array) = item.as_array_mut() else { bail!("`{list}` is no list") };
-                for one in values {
-                    if !array.iter().any(|there| there.as_str() == Some(one)) {
-                        array.push(one.as_str());
-                    }
-                }
+                add(&mut document, "exclude_interfaces", std::slice::from_ref(interface))?;
             }
             Self::Switch { key, on } => put(&mut document[key], Value::from(*on)),
             Self::Port { old, new } => {
@@ -177,6 +179,22 @@ impl Change {
         }
         Ok(document.to_string())
     }
+}
+
+/// Puts into a list what it has not yet.
+fn add(document: &mut DocumentMut, list: &str, values: &[String]) -> anyhow::Result<()> {
+    let item = document.entry(list).or_insert_with(|| value(Array::new()));
+    // A list of one may be written as that one.
+    if let Some(one) = item.as_str().map(str::to_owned) {
+        put(item, [one].into_iter().collect());
+    }
+    let Some(array) = item.as_array_mut() else { bail!("`{list}` is no list") };
+    for one in values {
+        if !array.iter().any(|there| there.as_str() == Some(one)) {
+            array.push(one.as_str());
+        }
+    }
+    Ok(())
 }
 
 /// Puts a value in the place of another one; a comment behind that stays.
@@ -278,6 +296,19 @@ mod tests {
         assert!(added(CLIENT).parse::<toml::Table>().is_ok());
         let wrong = Change::Add { list: "links", values: vec!["x".to_owned()] };
         assert!(wrong.made("links = 7").is_err());
+    }
+
+    #[test]
+    fn an_interface_is_left_out_in_the_section_that_is_its_own_else_by_its_name() {
+        let made =
+            |text: &str| Change::LeaveOut { interface: "wan1".to_owned() }.made(text).unwrap();
+        let listed = "[[link]]\ninterface = \"wan0\"\n[[link]]\ninterface = \"wan1\" # LTE\n";
+        assert_eq!(made(listed), format!("{listed}enabled = false\n"));
+        for text in ["links = \"auto\"\n", "[[link]]\ninterface = \"wan*\"\n"] {
+            let table: toml::Table = made(text).parse().unwrap();
+            let excluded: Vec<String> = table["exclude_interfaces"].clone().try_into().unwrap();
+            assert_eq!(excluded, ["wan1"], "{text}");
+        }
     }
 
     #[test]

@@ -46,8 +46,8 @@ pub(super) fn judge(routers: &[Router], file: &Path) -> Vec<Finding> {
         );
         findings.push(
             Finding::warning("gateways.same", &*router.interface, found)
-                .advise("if that router has one way to the Internet, leave one of them out (`exclude_interfaces`):")
-                .edit(file, Change::exclude(&router.interface)),
+                .advise("if that router has one way to the Internet, leave one of them out:")
+                .edit(file, Change::LeaveOut { interface: router.interface.clone() }),
         );
     }
     if findings.is_empty() && routers.len() > 1 {

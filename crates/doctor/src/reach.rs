@@ -149,8 +149,8 @@ fn of_link(facts: &Facts<'_>, tried: &Tried, any: bool) -> Option<Finding> {
     let tries_443 = tried.asked.iter().any(|(address, _)| address.port() == 443);
     Some(if tries_443 {
         Finding::failure("reach.blocked", link, found)
-            .advise("let the proxy take links over TLS (`[tls]` in its config), which nearly every network lets through; or leave this link out (`exclude_interfaces`):")
-            .edit(facts.file, Change::exclude(&tried.interface))
+            .advise("let the proxy take links over TLS (`[tls]` in its config), which nearly every network lets through; or leave this link out:")
+            .edit(facts.file, Change::LeaveOut { interface: tried.interface.clone() })
     } else {
         let open = format!("sudoedit {PROXY_CONFIG}");
         Finding::fail("reach.blocked", link, found, open)

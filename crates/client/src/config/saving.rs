@@ -37,6 +37,20 @@ pub fn save_link(
     save(file, |text| edited(text, interface, values))
 }
 
+/// The text of a config with these settings in the `[[link]]` of exactly this interface; `None` if it has none.
+///
+/// # Errors
+/// It is no config, or a value is none of its key.
+pub fn text_with_link(
+    text: &str,
+    interface: &str,
+    values: &BTreeMap<String, String>,
+) -> anyhow::Result<Option<String>> {
+    let document: DocumentMut = text.parse().context("it is not TOML")?;
+    let own = document.get("link").and_then(|list| place(list, interface).0);
+    own.map(|_| edited(text, interface, values)).transpose()
+}
+
 /// Has the file say what this makes of its text.
 fn save(file: &Path, edited: impl FnOnce(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let source = Source::read(file)?;
