@@ -9,7 +9,7 @@ use std::thread;
 use ropewalk_netlab::address::{PROXY_V4, gateway_v4};
 use ropewalk_netlab::privilege::lab_test;
 
-use super::ward::{PROGRAM, WITHOUT_NFT, Ward, only};
+use super::ward::{PROGRAM, WITHOUT_NFT, WITHOUT_RIGHT, Ward, only};
 
 /// No device to make a TUN with. What follows runs in the same place.
 const WITHOUT_TUN: &str = "mount -t tmpfs tmpfs /dev/net; ";
@@ -77,8 +77,7 @@ fn planted_faults_of_a_client_are_found_and_their_advice_fixes_them() {
         fixed(&ward, "chmod");
 
         // 2. No right to change the network.
-        let drop = "exec setpriv --bounding-set -net_admin --inh-caps -net_admin ";
-        let fault = only(client(&ward, drop), "privileges.missing", &["buffers.small"]);
+        let fault = only(client(&ward, WITHOUT_RIGHT), "privileges.missing", &["buffers.small"]);
         assert!(fault.found.contains("lacks CAP_NET_ADMIN to make the TUN"), "{fault:?}");
         assert_eq!(fault.commands, ["sudo ropewalk doctor"]);
 

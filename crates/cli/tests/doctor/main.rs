@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests fail as the tests do")]
 
 mod client;
+mod fixes;
 mod proxy;
 mod ward;
 

@@ -20,6 +20,10 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// Everything that could be `nft` is hidden.
 pub(crate) const WITHOUT_NFT: &str = "mount -t tmpfs tmpfs /usr/sbin; PATH=$PATH:/nowhere; ";
 
+/// What follows runs without the right to change the network.
+pub(crate) const WITHOUT_RIGHT: &str =
+    "exec setpriv --bounding-set -net_admin --inh-caps -net_admin ";
+
 /// One finding, as the JSON document has it.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -123,10 +127,15 @@ impl Ward {
         found
     }
 
-    /// Has the faults fixed without a question, behind what the script `before` does there.
-    pub(crate) fn fix(&self, namespace: &Namespace, file: &Path, before: &str) -> String {
+    /// Has the faults fixed without a question, as far as that can be, behind what the script `before` does there.
+    pub(crate) fn try_to_fix(&self, namespace: &Namespace, file: &Path, before: &str) -> Output {
         let script = format!("{before}{PROGRAM} doctor --fix --yes --config {}", file.display());
-        let output = self.shell(namespace, &script);
+        self.shell(namespace, &script)
+    }
+
+    /// The same where all that fails can be fixed.
+    pub(crate) fn fix(&self, namespace: &Namespace, file: &Path, before: &str) -> String {
+        let output = self.try_to_fix(namespace, file, before);
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !out.contains("failed"), "{out}{err}");
