@@ -13,7 +13,7 @@ use ropewalk_netlab::dns::NameServer;
 use ropewalk_netlab::download::{Curl, Download};
 use ropewalk_netlab::http::body_sha256;
 use ropewalk_netlab::namespace::{Namespace, next_number};
-use ropewalk_netlab::privilege::{lacking, require_tool};
+use ropewalk_netlab::privilege::{lab_test_alone, lacking, require_tool};
 use ropewalk_netlab::process::Process;
 use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::topology::TopologyConfig;
@@ -58,6 +58,15 @@ pub(crate) fn has_dnsmasq(test: &str) -> bool {
             false
         }
     }
+}
+
+/// A test of a household with this in its client's config, where addresses can be handed out; see [`lab_test_alone`].
+pub(crate) fn household_test(test: &str, config: &str, body: impl FnOnce(Household)) {
+    lab_test_alone(test, || {
+        if has_dnsmasq(test) {
+            body(Household::build(config));
+        }
+    });
 }
 
 /// A device of the household.

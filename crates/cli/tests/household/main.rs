@@ -17,7 +17,8 @@ use ropewalk_netlab::ping::Ping;
 use ropewalk_netlab::privilege::lab_test_alone;
 
 use lab::{
-    Device, HIDES_DNSMASQ, Household, NAME, PATIENCE, SEED, download, has_dnsmasq, of_device,
+    Device, HIDES_DNSMASQ, Household, NAME, PATIENCE, SEED, download, has_dnsmasq, household_test,
+    of_device,
 };
 
 /// Some seconds over both links.
@@ -47,11 +48,7 @@ lease = \"1h\"
 fn three_devices_are_lent_addresses_counted_and_limited_and_nothing_is_left_of_it() {
     const TEST: &str =
         "three_devices_are_lent_addresses_counted_and_limited_and_nothing_is_left_of_it";
-    lab_test_alone(TEST, || {
-        if !has_dnsmasq(TEST) {
-            return;
-        }
-        let mut house = Household::build(SHARE);
+    household_test(TEST, SHARE, |mut house| {
         let before = house.state();
         house.start_proxy();
         let mut client = house.start("");
@@ -138,11 +135,7 @@ fn three_devices_are_lent_addresses_counted_and_limited_and_nothing_is_left_of_i
 #[test]
 fn whatever_is_killed_the_next_start_serves_and_its_end_leaves_nothing() {
     const TEST: &str = "whatever_is_killed_the_next_start_serves_and_its_end_leaves_nothing";
-    lab_test_alone(TEST, || {
-        if !has_dnsmasq(TEST) {
-            return;
-        }
-        let mut house = Household::build(SHARE);
+    household_test(TEST, SHARE, |mut house| {
         let before = house.state();
         house.start_proxy();
 
@@ -190,11 +183,7 @@ fn whatever_is_killed_the_next_start_serves_and_its_end_leaves_nothing() {
 fn a_reload_moves_the_household_to_another_network_and_ends_what_it_was_handed_out() {
     const TEST: &str =
         "a_reload_moves_the_household_to_another_network_and_ends_what_it_was_handed_out";
-    lab_test_alone(TEST, || {
-        if !has_dnsmasq(TEST) {
-            return;
-        }
-        let mut house = Household::build(SHARE);
+    household_test(TEST, SHARE, |mut house| {
         let before = house.state();
         house.start_proxy();
         let mut client = house.start("");
@@ -281,11 +270,7 @@ fn what_is_in_the_way_of_lending_addresses_is_told_and_over_when_it_is_gone() {
 #[test]
 fn devices_have_addresses_of_their_own_where_the_proxy_routes_a_network_here() {
     const TEST: &str = "devices_have_addresses_of_their_own_where_the_proxy_routes_a_network_here";
-    lab_test_alone(TEST, || {
-        if !has_dnsmasq(TEST) {
-            return;
-        }
-        let mut house = Household::build(SHARE);
+    household_test(TEST, SHARE, |mut house| {
         let before = house.state();
         house.route_prefix("2001:db8:7:100::/63");
         house.internet().ip(&format!("route add 2001:db8:7:100::/63 via {PROXY_V6}")).unwrap();
