@@ -7,7 +7,7 @@ mod look;
 mod run;
 
 pub(crate) use change::{
-    Devices, DevicesWhat, Links, LinksWhat, List, Reload, Set, SetRedundant, SetRoutes,
+    Devices, DevicesWhat, Links, LinksWhat, List, Reload, Saving, Set, SetRedundant, SetRoutes,
     SetScheduler, SetWhat,
 };
 pub(crate) use clients::{Fleet, FleetWhat, Invite, Join, Peer, PeerWhat};

@@ -25,6 +25,7 @@ pub(crate) mod reference;
 pub(crate) mod reload;
 pub(crate) mod resolv_conf;
 pub(crate) mod run;
+mod saving;
 pub(crate) mod set;
 pub(crate) mod speedtest;
 pub(crate) mod status;

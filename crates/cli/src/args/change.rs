@@ -13,6 +13,18 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 
 use super::Target;
 
+/// Whether a change outlives the client that runs.
+#[derive(Debug, Args)]
+pub(crate) struct Saving {
+    /// Write the change into the client's config file, too, so that it holds after a restart
+    #[arg(long, global = true)]
+    pub(crate) save: bool,
+
+    /// The client's config file, for --save
+    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG, global = true)]
+    pub(crate) config: PathBuf,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Links {
     #[command(flatten)]
@@ -22,13 +34,8 @@ pub(crate) struct Links {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Write the change into the client's config file, too, so that it holds after a restart
-    #[arg(long, global = true)]
-    pub(crate) save: bool,
-
-    /// The client's config file, for --save
-    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG, global = true)]
-    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) saving: Saving,
 
     #[command(subcommand)]
     pub(crate) what: Option<LinksWhat>,
@@ -77,13 +84,8 @@ pub(crate) struct Devices {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Write the limit into the client's config file, too, so that it holds after a restart
-    #[arg(long, global = true)]
-    pub(crate) save: bool,
-
-    /// The client's config file, for --save
-    #[arg(long, value_name = "FILE", default_value = CLIENT_CONFIG, global = true)]
-    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) saving: Saving,
 
     #[command(subcommand)]
     pub(crate) what: Option<DevicesWhat>,

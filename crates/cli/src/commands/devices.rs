@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ropewalk_client::config::save_limit;
 use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{DeviceLimitChange, DeviceLimitSettings, DevicesReport};
 use ropewalk_settings::{Bitrate, DeviceLimit, DeviceSelector};
 
-use super::ask;
-use crate::args::{Devices, DevicesWhat};
+use super::{ask, saving};
+use crate::args::{Devices, DevicesWhat, Saving};
 use crate::exit::{Failure, print};
 use crate::render;
 
@@ -24,7 +25,7 @@ pub(crate) fn run(devices: &Devices) -> Result<(), Failure> {
     // Only a client shares its tunnel.
     let socket = devices.daemon.socket.as_deref().unwrap_or(Path::new(CLIENT_SOCKET));
     let Some(DevicesWhat::Limit { device, down, up }) = &devices.what else {
-        if devices.save {
+        if devices.saving.save {
             return Err(Failure::Usage("--save goes with a limit of a device".to_owned()));
         }
         let report = counted(socket)?;
@@ -37,14 +38,12 @@ pub(crate) fn run(devices: &Devices) -> Result<(), Failure> {
     let change = DeviceLimitChange { device: device.clone(), down: down.clone(), up: up.clone() };
     let settings = ask::limit_device(socket, change)?;
     let limit = limit_of(device, &settings);
-    if devices.save {
-        save(&devices.config, &settings, &limit)?;
-    }
+    saving::save(&devices.saving, &settings.file, |file| save_limit(file, &limit))?;
     if devices.json {
         let json = serde_json::to_string_pretty(&settings).context("cannot write it as JSON")?;
         return print(&(json + "\n"));
     }
-    print(&said(&limit, settings.is_known, devices.save.then_some(&*devices.config)))
+    print(&said(&limit, settings.is_known, &devices.saving))
 }
 
 /// The devices, with their rates: the client is asked a second time where it has none of now yet.
@@ -67,24 +66,8 @@ fn limit_of(device: &DeviceSelector, settings: &DeviceLimitSettings) -> DeviceLi
     DeviceLimit { device: device.clone(), down, up }
 }
 
-/// Has the limit outlive the client. The file is the one that this command was told of, not one that the daemon names.
-fn save(config: &Path, settings: &DeviceLimitSettings, limit: &DeviceLimit) -> Result<(), Failure> {
-    let file = std::path::absolute(config).context("there is no current folder")?;
-    if settings.file != file {
-        return Err(Failure::Usage(format!(
-            "the limit holds now, but is not saved: the running client has its config in {}, not in {}; say which \
-             with --config",
-            settings.file.display(),
-            file.display()
-        )));
-    }
-    ropewalk_client::config::save_limit(&file, limit)
-        .context("the limit holds now, but is not saved")
-        .map_err(Failure::Failed)
-}
-
 /// What holds for the device, and until when.
-fn said(limit: &DeviceLimit, is_known: bool, saved: Option<&Path>) -> String {
+fn said(limit: &DeviceLimit, is_known: bool, saving: &Saving) -> String {
     let is_none = limit.down.is_none() && limit.up.is_none();
     let what = match is_none {
         true => format!("{}: no limit any more", limit.device),
@@ -94,12 +77,7 @@ fn said(limit: &DeviceLimit, is_known: bool, saved: Option<&Path>) -> String {
         true => "",
         false => "No such device has been seen so far: it holds as soon as one is.\n",
     };
-    let until = match saved {
-        Some(file) => format!("This is saved in {}.", file.display()),
-        None => "This holds until the client ends or reads its config again; with --save it stays."
-            .to_owned(),
-    };
-    format!("{what}\n{unknown}{until}\n")
+    format!("{what}\n{unknown}{}\n", saving::until(saving))
 }
 
 #[cfg(test)]
@@ -120,15 +98,17 @@ mod tests {
             ..DeviceLimitSettings::default()
         };
         let limit = limit_of(&device, &limited);
-        let text = said(&limit, false, None);
+        let saving = |save| Saving { save, config: "/etc/ropewalk/client/client.toml".into() };
+        let text = said(&limit, false, &saving(false));
         assert!(text.starts_with("tv at most 5 Mbit/s down\nNo such device"), "{text}");
         assert!(text.ends_with("with --save it stays.\n"), "{text}");
-        let file = Path::new("/etc/ropewalk/client/client.toml");
         assert_eq!(
-            said(&limit, true, Some(file)),
+            said(&limit, true, &saving(true)),
             "tv at most 5 Mbit/s down\nThis is saved in /etc/ropewalk/client/client.toml.\n"
         );
         let none = limit_of(&device, &DeviceLimitSettings::default());
-        assert!(said(&none, false, None).starts_with("tv: no limit any more\nThis holds"));
+        assert!(
+            said(&none, false, &saving(false)).starts_with("tv: no limit any more\nThis holds")
+        );
     }
 }

@@ -1,13 +1,14 @@
 //! `ropewalk links`: the links in a table, switched on and off, and set.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
+use ropewalk_client::config::save_link;
 use ropewalk_control::CLIENT_SOCKET;
 use ropewalk_control::api::{LinkChange, LinkSettings, LinkStatus, StatusReport};
 
-use super::ask;
-use crate::args::{Links, LinksWhat};
+use super::{ask, saving};
+use crate::args::{Links, LinksWhat, Saving};
 use crate::exit::{Failure, print};
 use crate::render;
 
@@ -15,7 +16,7 @@ use crate::render;
 pub(crate) fn run(links: &Links) -> Result<(), Failure> {
     let socket = links.daemon.socket.as_deref();
     let Some(what) = &links.what else {
-        if links.save {
+        if links.saving.save {
             return Err(Failure::Usage("--save goes with a change of a link".to_owned()));
         }
         return show(links);
@@ -36,14 +37,14 @@ pub(crate) fn run(links: &Links) -> Result<(), Failure> {
     let change = LinkChange { name: name.clone(), values: values.into_iter().collect() };
     // Only a client has links of its own.
     let settings = ask::change_link(socket.unwrap_or(Path::new(CLIENT_SOCKET)), change.clone())?;
-    if links.save {
-        save(&links.config, &settings, &change)?;
-    }
+    saving::save(&links.saving, &settings.file, |file| {
+        save_link(file, &settings.interface, &change.values)
+    })?;
     if links.json {
         let json = serde_json::to_string_pretty(&settings).context("cannot write it as JSON")?;
         return print(&(json + "\n"));
     }
-    print(&said(&settings, links.save.then_some(&links.config)))
+    print(&said(&settings, &links.saving))
 }
 
 /// The links of a daemon, by tunnel.
@@ -67,30 +68,9 @@ fn show(links: &Links) -> Result<(), Failure> {
     print(&(json + "\n"))
 }
 
-/// Has the change outlive the client. The file is the one that this command was told of, not one that the daemon names.
-fn save(config: &Path, settings: &LinkSettings, change: &LinkChange) -> Result<(), Failure> {
-    let file = std::path::absolute(config).context("there is no current folder")?;
-    if settings.file != file {
-        return Err(Failure::Usage(format!(
-            "the change holds now, but is not saved: the running client has its config in {}, not in {}; say which \
-             with --config",
-            settings.file.display(),
-            file.display()
-        )));
-    }
-    ropewalk_client::config::save_link(&file, &settings.interface, &change.values)
-        .context("the change holds now, but is not saved")
-        .map_err(Failure::Failed)
-}
-
 /// What holds for the link, and until when.
-fn said(settings: &LinkSettings, saved: Option<&PathBuf>) -> String {
+fn said(settings: &LinkSettings, saving: &Saving) -> String {
     let values = settings.values.iter().map(|(key, value)| format!("{key} = {value}"));
     let values = values.collect::<Vec<_>>().join(", ");
-    let until = match saved {
-        Some(file) => format!("This is saved in {}.", file.display()),
-        None => "This holds until the client ends or reads its config again; with --save it stays."
-            .to_owned(),
-    };
-    format!("{}: {values}\n{until}\n", settings.name)
+    format!("{}: {values}\n{}\n", settings.name, saving::until(saving))
 }
