@@ -225,12 +225,11 @@ fn is_usable(address: &Address) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod testing {
     use super::*;
-    use crate::host::quoted;
-    use ropewalk_settings::Text as _;
 
-    fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
+    /// A network card with these addresses.
+    pub(crate) fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
         Interface {
             index,
             name: name.into(),
@@ -252,6 +251,14 @@ mod tests {
                 .collect(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::interface;
+    use super::*;
+    use crate::host::quoted;
+    use ropewalk_settings::Text as _;
 
     fn gateway(index: u32, family: Family, via: Option<&str>) -> Gateway {
         let via = via.map(|address| address.parse().unwrap());

@@ -232,32 +232,17 @@ impl Surroundings<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk_link_io::netlink::{AddressScope, Family};
+    use ropewalk_link_io::netlink::Family;
 
     use super::*;
+    use crate::interfaces::testing;
 
     fn interface(index: u32, name: &str, kind: &str, addresses: &[&str]) -> Interface {
-        let address = |net: &&str| Address {
-            net: net.parse().unwrap(),
-            scope: AddressScope::Global,
-            tentative: false,
-            deprecated: false,
-            temporary: false,
+        let kind = match kind {
+            "" => Kind::Physical,
+            kind => Kind::Virtual(kind.into()),
         };
-        Interface {
-            index,
-            name: name.into(),
-            up: true,
-            carrier: true,
-            kind: match kind {
-                "" => Kind::Physical,
-                kind => Kind::Virtual(kind.into()),
-            },
-            loopback: false,
-            point_to_point: false,
-            mtu: 1500,
-            addresses: addresses.iter().map(address).collect(),
-        }
+        Interface { kind, ..testing::interface(index, name, addresses) }
     }
 
     #[test]

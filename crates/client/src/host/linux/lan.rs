@@ -255,31 +255,10 @@ impl LinuxNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ropewalk_link_io::netlink::{Address, AddressScope, Kind};
+    use crate::interfaces::testing::interface;
 
     fn pair(name: &str, net: &str) -> (String, IpNet) {
         (name.to_owned(), net.parse().unwrap())
-    }
-
-    fn interface(name: &str, nets: &[&str]) -> Interface {
-        let address = |net: &&str| Address {
-            net: net.parse().unwrap(),
-            scope: AddressScope::Global,
-            tentative: false,
-            deprecated: false,
-            temporary: false,
-        };
-        Interface {
-            index: 7,
-            name: name.to_owned(),
-            up: true,
-            carrier: true,
-            kind: Kind::Physical,
-            loopback: false,
-            point_to_point: false,
-            mtu: 1500,
-            addresses: nets.iter().map(address).collect(),
-        }
     }
 
     #[test]
@@ -318,7 +297,7 @@ mod tests {
             ],
             ..Desired::default()
         };
-        let there = [interface("lan0", &["192.168.77.1/24"])];
+        let there = [interface(7, "lan0", &["192.168.77.1/24"])];
         let nothing = Given::default();
         let of_prefix = Given([pair("lan0", "2001:db8:1::1/64")].into());
         assert_eq!(nothing.wanted(&desired, &there), of_prefix);
