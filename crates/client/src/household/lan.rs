@@ -184,6 +184,23 @@ pub fn is_for_hosts(network: Ipv6Net) -> bool {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// What is to be served behind `lan0`, with nobody to ask for names.
+    pub(crate) fn lan() -> Lan {
+        Lan {
+            interface: "lan0".into(),
+            own: "192.168.77.1/24".parse().unwrap(),
+            range: ("192.168.77.10".parse().unwrap(), "192.168.77.20".parse().unwrap()),
+            lease_s: 3600,
+            servers: Vec::new(),
+            prefix: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::AddressRange;
@@ -304,12 +321,9 @@ mod tests {
     #[test]
     fn what_is_not_sound_is_not_served_whoever_asks_for_it() {
         let sound = Lan {
-            interface: "lan0".into(),
-            own: "192.168.77.1/24".parse().unwrap(),
-            range: range("192.168.77.10-192.168.77.20").unwrap(),
-            lease_s: 3600,
             servers: vec!["10.77.0.1".parse().unwrap()],
             prefix: Some("2001:db8::/64".parse().unwrap()),
+            ..testing::lan()
         };
         assert!(sound.is_sound());
         for broken in [

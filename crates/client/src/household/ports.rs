@@ -48,19 +48,9 @@ fn is_taken(interface: &str, protocol: Protocol, address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::household::lan::testing::lan;
     use ropewalk_link_io::host::testing::Namespace;
     use std::net::{TcpListener, UdpSocket};
-
-    fn lan() -> Lan {
-        Lan {
-            interface: "lan0".into(),
-            own: "192.168.77.1/24".parse().unwrap(),
-            range: ("192.168.77.10".parse().unwrap(), "192.168.77.20".parse().unwrap()),
-            lease_s: 3600,
-            servers: Vec::new(),
-            prefix: None,
-        }
-    }
 
     #[test]
     fn a_port_is_taken_by_who_has_it_there_or_everywhere_and_by_nobody_elsewhere() {

@@ -155,16 +155,10 @@ impl Supervised {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::household::lan::testing;
 
     fn lan(lease_s: u32) -> Lan {
-        Lan {
-            interface: "lan0".into(),
-            own: "192.168.77.1/24".parse().unwrap(),
-            range: ("192.168.77.10".parse().unwrap(), "192.168.77.20".parse().unwrap()),
-            lease_s,
-            servers: Vec::new(),
-            prefix: None,
-        }
+        Lan { lease_s, ..testing::lan() }
     }
 
     /// One that was just started.

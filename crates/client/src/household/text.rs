@@ -110,17 +110,7 @@ fn add(text: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lan() -> Lan {
-        Lan {
-            interface: "lan0".into(),
-            own: "192.168.77.1/24".parse().unwrap(),
-            range: ("192.168.77.10".parse().unwrap(), "192.168.77.254".parse().unwrap()),
-            lease_s: 43_200,
-            servers: ["10.77.0.1", "fd77::1"].map(|server| server.parse().unwrap()).into(),
-            prefix: None,
-        }
-    }
+    use crate::household::lan::testing::lan;
 
     fn lines(lan: &Lan, identity: &Identity) -> Vec<String> {
         let text = config(lan, Path::new("/run/ropewalk/client/lan-7/lan0.leases"), identity);
@@ -129,14 +119,18 @@ mod tests {
 
     #[test]
     fn one_interface_is_served_and_nothing_of_the_machine_is_read() {
-        let lines = lines(&lan(), &Identity::AsStarted);
+        let served = Lan {
+            servers: ["10.77.0.1", "fd77::1"].map(|server| server.parse().unwrap()).into(),
+            ..lan()
+        };
+        let lines = lines(&served, &Identity::AsStarted);
         for expected in [
             "bind-dynamic",
             "interface=lan0",
             "except-interface=lo",
             "no-resolv",
             "no-hosts",
-            "dhcp-range=192.168.77.10,192.168.77.254,255.255.255.0,43200",
+            "dhcp-range=192.168.77.10,192.168.77.20,255.255.255.0,3600",
             "dhcp-leasefile=/run/ropewalk/client/lan-7/lan0.leases",
             "dhcp-lease-max=1024",
             "server=10.77.0.1",

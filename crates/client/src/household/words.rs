@@ -78,17 +78,15 @@ pub async fn read<T: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::household::lan::testing;
     use tokio::io::{BufReader, duplex};
 
     #[tokio::test]
     async fn a_line_reads_back_as_written_and_the_end_is_told_from_a_part_of_one() {
         let lan = Lan {
-            interface: "lan0".into(),
-            own: "192.168.77.1/24".parse().unwrap(),
-            range: ("192.168.77.10".parse().unwrap(), "192.168.77.20".parse().unwrap()),
-            lease_s: 3600,
             servers: vec!["fd77::1".parse().unwrap()],
             prefix: Some("2001:db8::/64".parse().unwrap()),
+            ..testing::lan()
         };
         let wish = Wish { lans: vec![lan] };
         let (mut near, far) = duplex(1 << 16);
