@@ -68,6 +68,16 @@ impl Store {
         self.folder(&self.layout().clients(), head, &mut take).await
     }
 
+    /// How many clients there are.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn count_clients(&self) -> Result<usize, StoreError> {
+        let head = self.head().await?;
+        let clients = self.count(&self.layout().clients(), head).await?;
+        Ok(usize::try_from(clients).unwrap_or(usize::MAX))
+    }
+
     /// Shows the keys of a folder that are public keys.
     async fn folder(
         &self,

@@ -1,7 +1,8 @@
 //! Clients of a proxy with files that are brought into the registry, and clients of the registry for such files.
 //!
-//! An import reads nothing of the registry beforehand, so that it costs what it brings in, however much is there: each transaction
-//! holds if nothing stands in its way, and else says what does.
+//! An import asks beforehand only how many clients there are, so that it costs what it brings in, however much is there: each
+//! transaction holds if nothing stands in its way, and else says what does. Where its clients and those that are there may be too many
+//! together, it looks which of its own are new, and does nothing if there is no room for all of these.
 //!
 //! ```text
 //!   clients ──> as many as one transaction takes ──> 8 transactions at a time ──> in
@@ -100,14 +101,14 @@ impl Changes {
     /// told how many of the clients are settled.
     ///
     /// # Errors
-    /// The fleet is another one, or the registry does not answer. What was brought in before stays.
+    /// The fleet would have more than `max_clients`: nothing is written then. Or it is another one, or the registry does not answer:
+    /// what was brought in before stays.
     pub async fn import(
         &self,
         clients: &[FiledClient],
+        max_clients: usize,
         mut progress: impl FnMut(usize),
     ) -> Result<Imported, ChangeError> {
-        self.agree().await?;
-        let fleet = self.fleet().await?;
         let (mut brought, mut seen) = (Brought::default(), Seen::default());
         let (mut first, mut later) = (Vec::new(), Vec::new());
         for filed @ (at, client) in clients.iter().enumerate() {
@@ -117,6 +118,9 @@ impl Changes {
                 None => later.push(filed),
             }
         }
+        self.look_for_room(&first, max_clients).await?;
+        self.agree().await?;
+        let fleet = self.fleet().await?;
         let bringing = stream::iter(batches(&first)).map(|batch| self.bring(batch, &fleet));
         let mut bringing = pin!(bringing.buffer_unordered(UNDER_WAY));
         while let Some(some) = bringing.next().await {
@@ -168,6 +172,51 @@ impl Changes {
         Some(format!("its address {address} is outside the pool of the fleet"))
     }
 
+    /// Whether there is room for those of these clients that are new.
+    async fn look_for_room(
+        &self,
+        clients: &[Filed<'_>],
+        max_clients: usize,
+    ) -> Result<(), ChangeError> {
+        let there = self.store.count_clients().await?;
+        if there.saturating_add(clients.len()) <= max_clients {
+            return Ok(());
+        }
+        let counting = stream::iter(batches(clients)).map(|batch| self.count_new(batch));
+        let mut counting = pin!(counting.buffer_unordered(UNDER_WAY));
+        let mut new = 0;
+        while let Some(some) = counting.next().await {
+            new += some?;
+        }
+        let Some(why) = no_room(there, new, max_clients) else { return Ok(()) };
+        // If these are the clients of another fleet, that is what is to be said.
+        if self.store.get(&self.store.layout().fleet()).await?.is_some() {
+            self.fleet().await?;
+        }
+        Err(ChangeError::Wish(why))
+    }
+
+    /// How many of these have nothing that stands in the registry. They are at most as many as one transaction takes.
+    async fn count_new(&self, clients: &[Filed<'_>]) -> Result<usize, ChangeError> {
+        let keys = clients.iter().flat_map(|(_, client)| self.keys(client));
+        let found = self.store.get_all(keys).await?;
+        let there: BTreeSet<&[u8]> = found.iter().map(KeyValue::key).collect();
+        let is_there = |key: &String| there.contains(key.as_bytes());
+        let mut new = 0;
+        for (_, client) in clients {
+            new += usize::from(!self.keys(client).iter().any(is_there));
+        }
+        Ok(new)
+    }
+
+    /// The keys at which a client stands: its own, that of its name, and those of its addresses.
+    fn keys(&self, client: &FiledClient) -> Vec<String> {
+        let layout = self.store.layout();
+        let own = [layout.client(&client.public_key), layout.name(&client.name)];
+        let addresses = inner((client.address_v4, client.address_v6));
+        own.into_iter().chain(addresses.map(|at| layout.address(at))).collect()
+    }
+
     /// Brings in those of whom nothing is taken, and says of the others what is. They are at most as many as one transaction takes.
     async fn bring(&self, clients: &[Filed<'_>], fleet: &Compare) -> Result<Brought, ChangeError> {
         let (mut left, mut fleet) = (clients.to_vec(), fleet.clone());
@@ -196,14 +245,11 @@ impl Changes {
         clients: &[Filed<'_>],
         fleet: &Compare,
     ) -> Result<Option<BTreeMap<String, Vec<u8>>>, ChangeError> {
-        let layout = self.store.layout();
         let mut conditions: Vec<Compare> = vec![fleet.clone()];
         let (mut puts, mut gets): (Vec<TxnOp>, Vec<TxnOp>) = (Vec::new(), Vec::new());
         for (_, client) in clients {
             let addresses = (client.address_v4, client.address_v6);
-            let own = [layout.client(&client.public_key), layout.name(&client.name)];
-            let all = own.into_iter().chain(inner(addresses).map(|at| layout.address(at)));
-            for key in all {
+            for key in self.keys(client) {
                 conditions.push(absent(&key));
                 gets.push(TxnOp::get(key, None));
             }
@@ -348,6 +394,19 @@ impl Brought {
     }
 }
 
+/// Why a fleet with so many clients takes no `new` ones, if it does not.
+fn no_room(there: usize, new: usize, max_clients: usize) -> Option<String> {
+    let all = there.saturating_add(new);
+    // Where all are in already nothing changes, however many there are.
+    (new > 0 && all > max_clients).then(|| {
+        format!(
+            "the fleet has {there} clients, and {new} more would come in: together {all}, and `max_peers` of the config \
+             allows {max_clients}. Nothing was brought in. Write `max_peers = {all}`, or more, into the config of each \
+             proxy of the fleet, and restart those that run"
+        )
+    })
+}
+
 /// A client as it stands in the registry.
 fn client_of(public_key: PublicKey, value: &[u8]) -> Result<FiledClient, String> {
     let value: ClientValue = read(value)?;
@@ -448,6 +507,26 @@ mod tests {
         }
         assert!(!seen.note(&fresh(1)), "what it has otherwise counts, too");
         assert!(seen.note(&fresh(5)) && seen.note(&client(30_000, false)));
+    }
+
+    #[test]
+    fn only_clients_that_are_new_need_room() {
+        for (there, new, most, has_room) in [
+            (0, 1024, 1024, true),
+            (0, 1025, 1024, false),
+            (1000, 24, 1024, true),
+            (1000, 25, 1024, false),
+            (2000, 0, 1024, true),
+            (2000, 1, 1024, false),
+            (usize::MAX, 1, 1024, false),
+        ] {
+            let why = no_room(there, new, most);
+            assert_eq!(why.is_none(), has_room, "{there} {new} {most}: {why:?}");
+        }
+        let told = no_room(1000, 500, 1024).unwrap();
+        for part in ["has 1000 clients", "500 more", "1500", "`max_peers`", "allows 1024"] {
+            assert!(told.contains(part), "{told}");
+        }
     }
 
     #[test]

@@ -170,7 +170,8 @@ impl Fleet {
     /// many are settled.
     ///
     /// # Errors
-    /// There are no files, one cannot be read, or the registry does not answer. What was brought in before stays.
+    /// There are no files, one cannot be read, or the fleet would have more clients than `max_peers` of the config says: nothing is
+    /// written then. Or the registry does not answer: what was brought in before stays.
     pub fn import(
         &self,
         config: &Config,
@@ -206,7 +207,8 @@ impl Fleet {
         }
         // The clients hold all that is needed.
         drop((members, leases));
-        let importing = self.changes.import(&clients, |settled| progress(settled, clients.len()));
+        let settled = |settled| progress(settled, clients.len());
+        let importing = self.changes.import(&clients, config.max_peers, settled);
         let mut imported = self.runtime.block_on(importing).map_err(|error| match error {
             ChangeError::Store(error) => anyhow::anyhow!(
                 "{error}. The import ended early: what was brought in stays, and the same command goes on \

@@ -7,6 +7,9 @@ use tokio::sync::Notify;
 
 use crate::bed::{Bed, client, proxy};
 
+/// Clients that a fleet may have: more than come in here.
+const MANY: usize = 10_000;
+
 #[test]
 fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named() {
     let Some(bed) = Bed::new(&[]) else { return };
@@ -22,7 +25,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
             formerly: None,
         };
         let all: Vec<_> = (1..=100).map(filed).collect();
-        let imported = one.import(&all, |_| {}).await.unwrap();
+        let imported = one.import(&all, MANY, |_| {}).await.unwrap();
         assert_eq!((imported.added, imported.known, imported.refused.len()), (100, 0, 0));
         let mut exported = one.export().await.unwrap().clients;
         exported.sort_by_key(|client| client.address_v4);
@@ -38,7 +41,7 @@ fn clients_of_files_are_brought_in_once_and_whoever_stands_in_the_way_is_named()
         };
         let renamed = FiledClient { name: "renamed".to_owned(), ..filed(2) };
         let more = [filed(1), filed(101), stranger, neighbour, outside, renamed];
-        let imported = one.import(&more, |_| {}).await.unwrap();
+        let imported = one.import(&more, MANY, |_| {}).await.unwrap();
         assert_eq!((imported.added, imported.known), (1, 1));
         for (why, part) in imported.refused.iter().zip([
             "client-1: another client of the fleet has this name",
@@ -76,12 +79,12 @@ fn an_import_in_parts_is_done_again_without_a_change_and_goes_on_where_it_was_in
         for (first, count, expected) in
             [(0, 300, (300, 0, 0)), (300, 200, (200, 0, 0)), (450, 100, (50, 50, 0))]
         {
-            let imported = one.import(&filed(first, count), |_| {}).await.unwrap();
+            let imported = one.import(&filed(first, count), MANY, |_| {}).await.unwrap();
             assert_eq!(counts(&imported), expected, "{first}");
         }
         let revision = one.store.head().await.unwrap().revision;
         let mut settled = Vec::new();
-        let again = one.import(&filed(0, 550), |count| settled.push(count)).await.unwrap();
+        let again = one.import(&filed(0, 550), MANY, |count| settled.push(count)).await.unwrap();
         assert_eq!(counts(&again), (0, 550, 0));
         assert_eq!(settled.last(), Some(&550));
         assert!(settled.is_sorted() && settled.len() > 5, "told as it goes on: {settled:?}");
@@ -97,12 +100,12 @@ fn an_import_in_parts_is_done_again_without_a_change_and_goes_on_where_it_was_in
         tokio::select! {
             biased;
             () = stop.notified() => {}
-            ended = one.import(&all, progress) => panic!("it was to be interrupted: {ended:?}"),
+            ended = one.import(&all, MANY, progress) => panic!("it was to be interrupted: {ended:?}"),
         }
         let between = bed.all(&one).await.clients.len() - 550;
         println!("{between} of 2000 clients were in when it was interrupted");
         assert!((500..2000).contains(&between));
-        let imported = one.import(&all, |_| {}).await.unwrap();
+        let imported = one.import(&all, MANY, |_| {}).await.unwrap();
         assert_eq!(imported.added + imported.known, 2000);
         // What was under way came in.
         assert!(imported.known >= between && imported.refused.is_empty(), "{imported:?}");
@@ -118,7 +121,7 @@ fn an_import_is_refused_by_another_fleet_and_brings_in_whom_nothing_stands_in_th
     let Some(bed) = Bed::new(&[]) else { return };
     bed.run(async |bed| {
         let one = proxy(&bed, "one");
-        one.import(&filed(0, 10), |_| {}).await.unwrap();
+        one.import(&filed(0, 10), MANY, |_| {}).await.unwrap();
         // Each stands in the way of another one of a batch.
         let mut all = filed(100, 200);
         all[0].name = "client-0".to_owned();
@@ -127,7 +130,7 @@ fn an_import_is_refused_by_another_fleet_and_brings_in_whom_nothing_stands_in_th
         let mut etcd = one.store.client().await.unwrap();
         let damaged = one.store.layout().client(&all[120].public_key);
         etcd.put(damaged, "no json", None).await.unwrap();
-        let imported = one.import(&all, |_| {}).await.unwrap();
+        let imported = one.import(&all, MANY, |_| {}).await.unwrap();
         assert_eq!((imported.added, imported.known), (196, 0));
         assert_eq!(imported.refused.len(), 4);
         for (why, part) in imported.refused.iter().zip([
@@ -144,7 +147,45 @@ fn an_import_is_refused_by_another_fleet_and_brings_in_whom_nothing_stands_in_th
         assert!(told.contains("/ropewalk/test/clients/") && told.contains("etcdctl del"), "{told}");
         let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
         etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
-        let refused = one.import(&filed(1000, 1), |_| {}).await.unwrap_err().to_string();
+        let refused = one.import(&filed(1000, 1), MANY, |_| {}).await.unwrap_err().to_string();
         assert!(refused.contains("is of the fleet `other`"), "{refused}");
+    });
+}
+
+#[test]
+fn an_import_of_more_clients_than_the_fleet_takes_is_refused_before_anything_is_written() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let one = proxy(&bed, "one");
+        let counts = |imported: &Imported| (imported.added, imported.known, imported.refused.len());
+        let told = one.import(&filed(0, 300), 299, |_| {}).await.unwrap_err().to_string();
+        for part in ["has 0 clients", "300 more", "`max_peers`", "allows 299"] {
+            assert!(told.contains(part), "{told}");
+        }
+        let fleet = one.store.get(&one.store.layout().fleet()).await.unwrap();
+        assert!(fleet.is_none(), "not even the fleet was begun");
+        let imported = one.import(&filed(0, 300), 300, |_| {}).await.unwrap();
+        assert_eq!(counts(&imported), (300, 0, 0));
+
+        // Those that are in count once, whatever the list: 50 of these are new.
+        let mut more = filed(250, 100);
+        let revision = one.store.head().await.unwrap().revision;
+        let told = one.import(&more, 349, |_| {}).await.unwrap_err().to_string();
+        assert!(told.contains("has 300 clients, and 50 more") && told.contains("350"), "{told}");
+        assert_eq!(one.store.head().await.unwrap().revision, revision, "nothing was written");
+        assert_eq!(bed.all(&one).await.clients.len(), 300);
+        // One that would be refused needs no room.
+        more[99].name = "client-0".to_owned();
+        let imported = one.import(&more, 349, |_| {}).await.unwrap();
+        assert_eq!(counts(&imported), (49, 50, 1));
+        // Who did so before there was a bound may do it again.
+        let imported = one.import(&filed(0, 300), 10, |_| {}).await.unwrap();
+        assert_eq!(counts(&imported), (0, 300, 0));
+
+        let other = r#"{"version":1,"name":"other","pool_v4":"10.77.0.0/16"}"#;
+        let mut etcd = one.store.client().await.unwrap();
+        etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
+        let told = one.import(&filed(1000, 1), 10, |_| {}).await.unwrap_err().to_string();
+        assert!(told.contains("is of the fleet `other`"), "{told}");
     });
 }
