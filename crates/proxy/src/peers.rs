@@ -97,16 +97,18 @@ impl PeerBook {
     }
 
     /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they
-    /// are; returns the others.
+    /// are; returns the others, and what was routed to those of them that have a session and from now on other addresses: it ends, and
+    /// the book knows only the new ones then.
     pub fn change(
         &mut self,
         now: Instant,
         gone: &BTreeSet<PublicKey>,
         come: &[PeerConfig],
         leases: &LeaseTable,
-    ) -> Vec<PublicKey> {
+    ) -> (Vec<PublicKey>, Vec<IpNet>) {
         gone.iter().for_each(|key| self.remove(key));
         let (mut changed, mut taken) = (Vec::new(), Vec::new());
+        let (mut freed, mut in_use) = (Vec::new(), Vec::new());
         for config in come {
             let fresh = Peer::new(now, config, leases, self.ipv6);
             let known = match self.place(&config.public_key) {
@@ -117,9 +119,15 @@ impl PeerBook {
                 Some(peer) if peer.is_as(&fresh) => {
                     // Whoever went may have had the same address when this one was told of first.
                     taken.extend(taken_by(peer));
+                    if peer.is_connected() {
+                        in_use.extend(peer.networks());
+                    }
                     continue;
                 }
                 Some(peer) => {
+                    if peer.is_connected() && peer.networks().ne(fresh.networks()) {
+                        freed.extend(peer.networks());
+                    }
                     self.moved.extend(freed_by(peer));
                     taken.extend(taken_by(&fresh));
                     peer.update(fresh);
@@ -133,7 +141,8 @@ impl PeerBook {
         }
         // After all that were given up: one may have what another had.
         self.moved.extend(taken);
-        changed
+        freed.retain(|net| !in_use.contains(net));
+        (changed, freed)
     }
 
     /// A client gets no session from now on, or is let in again. Returns whether that is new.
@@ -302,8 +311,7 @@ impl PeerBook {
     /// Whether the client has a session.
     #[must_use]
     pub fn is_connected(&self, key: &PublicKey) -> bool {
-        let peer = self.get(key);
-        peer.is_some_and(|peer| matches!(peer.state(), TunnelState::Up | TunnelState::Stalled))
+        self.get(key).is_some_and(Peer::is_connected)
     }
 
     /// Notes an event of the core; says whose it is and what becomes of the routes.
@@ -433,8 +441,10 @@ mod tests {
         let (now, leases) = (Instant::ZERO, LeaseTable::default());
         let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.name.to_string());
         let come = [client(50, "c50"), client(51, "c51")];
-        assert_eq!(book.change(now, &BTreeSet::new(), &come, &leases), [key(50), key(51)]);
-        assert!(book.change(now, &BTreeSet::new(), &come, &leases).is_empty(), "nothing is new");
+        let (changed, _) = book.change(now, &BTreeSet::new(), &come, &leases);
+        assert_eq!(changed, [key(50), key(51)]);
+        let (changed, _) = book.change(now, &BTreeSet::new(), &come, &leases);
+        assert!(changed.is_empty(), "nothing is new");
         // A new key of the same client takes its place; the registry may have told of it before.
         let again = PeerConfig { formerly: Some(Box::new(key(50))), ..client(60, "c50") };
         book.admit(now, &again, &leases);
@@ -461,7 +471,8 @@ mod tests {
             let public_key = PublicKey::from_bytes(key);
             let name = number.to_string().into();
             let come = [PeerConfig { name, public_key, ..configs().remove(0) }];
-            assert_eq!(book.change(Instant::ZERO, &gone, &come, &leases), [public_key]);
+            let (changed, _) = book.change(Instant::ZERO, &gone, &come, &leases);
+            assert_eq!(changed, [public_key]);
             gone = BTreeSet::from([public_key]);
             let names: Vec<_> = book.iter().map(|peer| &*peer.name).collect();
             assert_eq!(names, ["peer 1", "peer 2", &*number.to_string()]);
@@ -482,17 +493,17 @@ mod tests {
         // As another proxy of the fleet says it.
         let disabled = PeerConfig { disabled: true, ..configs().remove(0) };
         let leases = leases("10.9.0.0/24");
-        let changed = book.change(
+        let (changed, freed) = book.change(
             Instant::ZERO,
             &BTreeSet::new(),
             slice::from_ref(&disabled),
             leases.table(),
         );
-        assert_eq!(changed, [key]);
+        assert_eq!((changed, freed), (vec![key], vec![]));
         let ended = Event::SessionEnded(EndReason::Withdrawn);
         book.note(Instant::ZERO, &key, &ended);
         assert!(reason(&book).contains("peer enable"), "{}", reason(&book));
-        let again = book.change(Instant::ZERO, &BTreeSet::new(), &[disabled], leases.table());
+        let (again, _) = book.change(Instant::ZERO, &BTreeSet::new(), &[disabled], leases.table());
         assert!(again.is_empty(), "nothing is new");
     }
 
@@ -548,6 +559,49 @@ mod tests {
         book.change(now, &BTreeSet::new(), &[client(7, 2, None)], &none);
         book.change(now, &BTreeSet::from([key(4)]), &[client(7, 2, None)], &none);
         assert_eq!(follow(&mut book), 2);
+    }
+
+    #[test]
+    fn what_a_connected_client_gives_up_is_routed_to_it_no_more() {
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let (now, none) = (Instant::ZERO, LeaseTable::default());
+        let client = |number: u8, v4: u8, v6: &str| PeerConfig {
+            public_key: key(number),
+            address_v4: Some([10, 9, 0, v4].into()),
+            address_v6: Some(v6.parse().unwrap()),
+            ..configs().remove(0)
+        };
+        let nets =
+            |nets: &[&str]| -> Vec<IpNet> { nets.iter().map(|net| net.parse().unwrap()).collect() };
+        let change = |book: &mut PeerBook, come: &[PeerConfig]| {
+            let (_, freed) = book.change(now, &BTreeSet::new(), come, &none);
+            freed
+        };
+        let clients = [client(1, 1, "fd00:9::1"), client(2, 2, "fd00:9::2")];
+        let mut book = PeerBook::new(now, &clients, &none, true);
+        // To one that is not here nothing is routed.
+        assert_eq!(change(&mut book, &[client(1, 3, "fd00:9::1")]), nets(&[]));
+        for number in [1, 2] {
+            book.note(now, &key(number), &Event::LinkUp(LinkId(1)));
+        }
+        assert_eq!(change(&mut book, &[client(1, 3, "fd00:9::1")]), nets(&[]), "nothing is new");
+        // All of them: the session ends, and its end is told of what is the client's own by then.
+        let freed = change(&mut book, &[client(1, 4, "fd00:9::1")]);
+        assert_eq!(freed, nets(&["10.9.0.3/32", "fd00:9::1/128"]));
+        let swapped = [client(1, 2, "fd00:9::2"), client(2, 4, "fd00:9::1")];
+        let freed = change(&mut book, &swapped);
+        let both = ["10.9.0.4/32", "fd00:9::1/128", "10.9.0.2/32", "fd00:9::2/128"];
+        assert_eq!(freed, nets(&both));
+        // Another one came with its addresses, has a session by now, and is told of once more.
+        let heir = client(3, 2, "fd00:9::2");
+        assert_eq!(change(&mut book, slice::from_ref(&heir)), nets(&[]));
+        book.note(now, &key(3), &Event::LinkUp(LinkId(1)));
+        assert_eq!(change(&mut book, &[client(1, 5, "fd00:9::5"), heir]), nets(&[]));
+        // An address that is not handed out was not routed.
+        let mut book = PeerBook::new(now, &clients, &none, false);
+        book.note(now, &key(1), &Event::LinkUp(LinkId(1)));
+        assert_eq!(change(&mut book, &[client(1, 1, "fd00:9::6")]), nets(&[]));
+        assert_eq!(change(&mut book, &[client(1, 6, "fd00:9::6")]), nets(&["10.9.0.1/32"]));
     }
 
     #[test]

@@ -116,7 +116,8 @@ impl<H: Host> Daemon<H> {
             // While it is still known, so that its routes go.
             self.end_peer(now, *key);
         }
-        let changed = self.peers.change(now, &gone, come, self.registry.leases());
+        let (changed, freed) = self.peers.change(now, &gone, come, self.registry.leases());
+        freed.into_iter().for_each(|net| self.host.route(net, None));
         self.tell_homes(now, &changed);
         // In a fleet this is often: all clients are looked through only if one of these matters.
         if self.forwards.concerns(&gone, come) {

@@ -162,6 +162,12 @@ impl Peer {
         self.life.as_ref().map_or(TunnelState::Idle, |life| life.state)
     }
 
+    /// Whether it has a session.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        matches!(self.state(), TunnelState::Up | TunnelState::Stalled)
+    }
+
     /// Since when.
     #[must_use]
     pub fn since(&self) -> Instant {

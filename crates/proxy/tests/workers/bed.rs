@@ -10,31 +10,35 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use ropewalk_control::api::{ApiError, Request, Response, StatusReport};
+use ropewalk_control::api::{ApiError, OpenInvitation, Request, Response, StatusReport};
 use ropewalk_control::config::{ConfigFile as _, KeyFiles, Source};
 use ropewalk_control::server;
 use ropewalk_daemon::core::wall_clock;
 use ropewalk_daemon::reload::Loaded;
 use ropewalk_daemon::writer::Writer;
 use ropewalk_daemon::{file, service};
+use ropewalk_fleet::cache::{Change, Client};
+use ropewalk_fleet::service::News as FleetNews;
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::Driver;
 use ropewalk_link_io::tun::{ChannelEnd, ChannelTun};
 use ropewalk_link_io::udp::{Bound, ProxySocket, Sockets, open_group};
-use ropewalk_proto::endpoint::{EndpointStats, Share, SpeedRules};
+use ropewalk_proto::endpoint::{Claim, EndpointStats, Share, SpeedRules};
 use ropewalk_proxy::Config;
+use ropewalk_proxy::config::PeerConfig;
 use ropewalk_proxy::core;
 use ropewalk_proxy::daemon::{Command, Daemon, Host};
 use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::handover::{Handover, Mailbox};
-use ropewalk_proxy::leases::Leases;
+use ropewalk_proxy::leases::{LeaseTable, Leases};
 use ropewalk_proxy::registry::files::Files;
 use ropewalk_proxy::registry::peers_file::PeersFile;
+use ropewalk_proxy::registry::{News, Outcome, Registry};
 use ropewalk_proxy::status::HostFacts;
 use ropewalk_proxy::worker::{Order, Worker};
 use ropewalk_proxy::worker_group::{WorkerGroup, orders, room_for_others};
 use ropewalk_proxy::worker_thread::{self, WorkerParts, WorkerThreads};
-use ropewalk_settings::{PrivateKey, PublicKey};
+use ropewalk_settings::{InvitationToken, PrivateKey, PublicKey};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -82,6 +86,65 @@ impl Host for TestHost {
 
     fn facts(&self) -> HostFacts {
         HostFacts::default()
+    }
+}
+
+/// The files of this proxy, which also hears of clients as of those of a fleet.
+#[derive(Debug)]
+struct Told(Files);
+
+impl Registry for Told {
+    fn peers(&self, of_file: &[PeerConfig]) -> (Vec<PeerConfig>, Vec<String>) {
+        self.0.peers(of_file)
+    }
+
+    fn invitations(&self) -> Vec<OpenInvitation> {
+        self.0.invitations()
+    }
+
+    fn leases(&self) -> &LeaseTable {
+        self.0.leases()
+    }
+
+    fn name_of(&self, of_file: &[PeerConfig], key: &PublicKey) -> Option<String> {
+        self.0.name_of(of_file, key)
+    }
+
+    fn admit(&mut self, of_file: &[PeerConfig]) {
+        self.0.admit(of_file);
+    }
+
+    fn forget(&mut self, key: &PublicKey) {
+        self.0.forget(key);
+    }
+
+    fn ask(&mut self, config: &Config, asked: server::Command) {
+        self.0.ask(config, asked);
+    }
+
+    fn show(&mut self, config: &Config, client: PublicKey, token: &InvitationToken) -> Claim {
+        self.0.show(config, client, token)
+    }
+
+    fn hear(&mut self, config: &Config, news: News) -> Vec<Outcome> {
+        let changes = match news {
+            News::Fleet(FleetNews::Changes(changes)) => changes,
+            news => return self.0.hear(config, news),
+        };
+        let come = changes.into_iter().map(|change| match change {
+            Change::Came(public_key, client) => PeerConfig {
+                name: client.name,
+                public_key,
+                preshared_key: None,
+                address_v4: Some(client.address_v4),
+                address_v6: client.address_v6,
+                prefix_v6: None,
+                formerly: None,
+                disabled: client.disabled,
+            },
+            other => panic!("the tests tell of no such thing: {other:?}"),
+        });
+        vec![Outcome::Changed { gone: Vec::new(), come: come.collect() }]
     }
 }
 
@@ -231,6 +294,14 @@ impl Bed {
         self.command(Command::Loaded(Loaded { config: Ok(Box::new(config)), asker: None }));
     }
 
+    /// As the registry of a fleet has it, there is a client with this key and inner address.
+    pub(crate) fn tell_of(&self, key: &PrivateKey, address_v4: [u8; 4]) {
+        let (name, address_v4) = ("of the fleet".into(), address_v4.into());
+        let client = Client { name, address_v4, address_v6: None, disabled: false };
+        let news = FleetNews::Changes(vec![Change::Came(key.public_key(), client)]);
+        self.command(Command::Registry(News::Fleet(news)));
+    }
+
     /// A packet comes by the queue of this worker.
     pub(crate) fn send(&self, worker: u16, packet: Vec<u8>) {
         let end = self.tuns[usize::from(worker)].as_ref().expect("it has a TUN");
@@ -344,7 +415,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let daemon = Daemon::new(
         now.now,
         (config, file, reloader),
-        Box::new(Files::new(registry, leases, writer, commands)),
+        Box::new(Told(Files::new(registry, leases, writer, commands))),
         (worker, group),
         (TestHost(routes), true),
         ports,

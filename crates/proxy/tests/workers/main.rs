@@ -274,6 +274,28 @@ fn whoever_joins_by_an_invitation_is_served_at_home_and_goes_when_removed() {
 }
 
 #[test]
+fn an_address_that_a_connected_client_gives_up_is_routed_to_it_no_more() {
+    for home in 0..WORKERS {
+        let mut bed = Bed::new(&[]);
+        let mut crowd = Crowd::new(&bed);
+        let key = keys_at(&bed, home, 1).remove(0);
+        bed.tell_of(&key, [10, 77, 9, 1]);
+        let end = crowd.add(&key, None);
+        let leads_to =
+            |bed: &Bed, address: [u8; 4]| bed.routes().into_keys().eq([IpAddr::from(address)]);
+        crowd.run_until("it is connected, with its route", |crowd| {
+            crowd.is_connected(end) && leads_to(&bed, [10, 77, 9, 1])
+        });
+        // It is asked to connect again, and is told its new address then.
+        bed.tell_of(&key, [10, 77, 9, 2]);
+        crowd.run_until("the route of its new address is the only one", |crowd| {
+            crowd.is_connected(end) && leads_to(&bed, [10, 77, 9, 2])
+        });
+        bed.stop(&mut crowd);
+    }
+}
+
+#[test]
 fn a_worker_that_dies_ends_the_proxy_with_its_reason() {
     let mut bed = Bed::new(&[]);
     let last = WORKERS - 1;
