@@ -7,9 +7,14 @@
 //! | --- | --- |
 //! | [`DenseMap`] | entries, found by their keys |
 //! | [`Index`] | the table alone: places by a key that stands with the entries, wherever these are |
+//!
+//! Memory that is not used any more is given back as far as no entry has to move for it; [`DenseMap::compact`] moves them.
 
 mod index;
 mod map;
 
 pub use index::Index;
 pub use map::DenseMap;
+
+/// Places that are kept whether or not they are used: they take next to nothing.
+const LEAST: usize = 64;

@@ -2,15 +2,18 @@
 
 use std::hash::Hash;
 
-use crate::Index;
+use crate::{Index, LEAST};
 
 /// A map whose entries stand side by side. One that is removed leaves its place to the next that comes; all others stay where they are, so
 /// that a [part](Self::part) after the other can be looked through while the map changes.
+///
+/// So memory is given back by itself only behind the last entry, and that of the table: as soon as less than a quarter is used. Where entries
+/// have gone from everywhere, [`compact`](Self::compact) is to be called, which moves those that are left.
 #[derive(Clone, Debug)]
 pub struct DenseMap<K, T> {
     entries: Vec<Option<(K, T)>>,
     index: Index,
-    /// The places at which nothing stands.
+    /// The places at which nothing stands, and some that were given back. None of the latter is left in it when a place comes anew.
     free: Vec<u32>,
 }
 
@@ -74,10 +77,7 @@ impl<K: Copy + Eq + Hash, T> DenseMap<K, T> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
         }
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            u32::try_from(self.entries.len() - 1).expect("fewer entries than 2^32")
-        });
+        let place = self.free_place();
         let Self { entries, index, .. } = self;
         index.insert(&key, place, |place| entry(entries, place).map(|(key, _)| *key));
         if let Some(free) = usize::try_from(place).ok().and_then(|place| entries.get_mut(place)) {
@@ -92,7 +92,58 @@ impl<K: Copy + Eq + Hash, T> DenseMap<K, T> {
         let place = index.remove(key, |place| has_key(entries, place, key))?;
         free.push(place);
         let (_, value) = entries.get_mut(usize::try_from(place).ok()?)?.take()?;
+        self.give_back();
         Some(value)
+    }
+
+    /// For how many entries there are places.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Puts the entries together where they have less than a quarter of the places, and gives the others back. Returns whether it did. **Then
+    /// they stand at other places**, in the same order: whoever remembers places has to ask for them again, and nobody may be looking
+    /// through one part after the other. It costs as much as it takes to put the entries in, and comes once for many that were removed.
+    pub fn compact(&mut self) -> bool {
+        let Self { entries, index, free } = self;
+        if entries.len() <= LEAST || index.len() >= entries.len() / 4 {
+            return false;
+        }
+        entries.retain(Option::is_some);
+        entries.shrink_to(2 * entries.len());
+        *free = Vec::new();
+        *index = Index::default();
+        for (place, (key, _)) in (0..).zip(entries.iter().flatten()) {
+            index.insert(key, place, |place| entry(entries, place).map(|(key, _)| *key));
+        }
+        true
+    }
+
+    /// A place at which nothing stands.
+    fn free_place(&mut self) -> u32 {
+        while let Some(place) = self.free.pop() {
+            if usize::try_from(place).is_ok_and(|place| place < self.entries.len()) {
+                return place;
+            }
+        }
+        self.entries.push(None);
+        u32::try_from(self.entries.len() - 1).expect("fewer entries than 2^32")
+    }
+
+    /// Gives back what can be without moving an entry. A removal costs no more by it than the entries that came before it did.
+    fn give_back(&mut self) {
+        let Self { entries, index, free } = self;
+        while entries.last().is_some_and(Option::is_none) {
+            entries.pop();
+        }
+        let places = entries.len();
+        if entries.capacity() > LEAST && places < entries.capacity() / 4 {
+            entries.shrink_to(2 * places);
+            free.retain(|place| usize::try_from(*place).is_ok_and(|place| place < places));
+            free.shrink_to_fit();
+        }
+        index.shrink(|place| entry(entries, place).map(|(key, _)| *key));
     }
 
     /// All entries, in the order of their places.
@@ -169,6 +220,44 @@ mod tests {
         }
 
         #[test]
+        fn it_holds_what_a_tree_holds_and_little_memory_when_many_come_and_go(
+            changes in vec((0..4_u8, 0..2048_u32, 0..1024_u32), 0..24)
+        ) {
+            let (mut map, mut tree) = (DenseMap::default(), BTreeMap::new());
+            for (kind, first, count) in changes {
+                let place = map.place(&first);
+                for key in first..first + count {
+                    let (was, expected) = match kind {
+                        0 => (map.insert(key, first), tree.insert(key, first)),
+                        1 => (map.remove(&key), tree.remove(&key)),
+                        // From everywhere.
+                        _ => {
+                            let key = key * 509 % 4096;
+                            (map.remove(&key), tree.remove(&key))
+                        }
+                    };
+                    prop_assert_eq!(was, expected);
+                    let places = map.entries.len();
+                    prop_assert!(map.capacity() <= LEAST.max(4 * places + 3), "{places}");
+                    prop_assert!(map.entries.last().is_none_or(Option::is_some));
+                }
+                if tree.contains_key(&first) && kind > 0 {
+                    prop_assert_eq!(map.place(&first), place, "whoever stays does not move");
+                }
+                if kind == 3 {
+                    map.compact();
+                    prop_assert!(map.entries.len() <= LEAST.max(4 * map.len() + 3));
+                }
+                prop_assert_eq!(map.len(), tree.len());
+                for key in (0..4096).step_by(7) {
+                    prop_assert_eq!(map.get(&key), tree.get(&key));
+                }
+            }
+            let all: BTreeMap<_, _> = map.iter().map(|(key, value)| (*key, *value)).collect();
+            prop_assert_eq!(all, tree);
+        }
+
+        #[test]
         fn whoever_goes_from_part_to_part_meets_all_that_stay(places in 2..9_usize, gone in 0..32_u32) {
             let mut map: DenseMap<u32, u32> = DenseMap::default();
             for key in 0..32 {
@@ -190,6 +279,59 @@ mod tests {
                 prop_assert_eq!(met.iter().filter(|met| **met == key).count(), 1);
             }
         }
+    }
+
+    /// With so many entries.
+    fn map_of(entries: u32) -> DenseMap<u32, [u64; 4]> {
+        let mut map = DenseMap::default();
+        for key in 0..entries {
+            map.insert(key, [0; 4]);
+        }
+        map
+    }
+
+    #[test]
+    fn memory_behind_the_last_entry_is_given_back_and_nobody_moves() {
+        let mut map = map_of(100_000);
+        for key in (1000..100_000).rev() {
+            map.remove(&key);
+            assert!(map.capacity() <= 4 * map.len() + 3, "{} for {}", map.capacity(), map.len());
+        }
+        assert!((1000..=4003).contains(&map.capacity()) && map.free.capacity() < 1000);
+        for key in 0..1000 {
+            assert_eq!(map.place(&key), Some(key));
+        }
+        // The last of all goes last.
+        let mut map = map_of(100_000);
+        for key in 0..100_000 {
+            assert_eq!(map.place(&99_999), Some(99_999));
+            map.remove(&key);
+        }
+        assert!(map.is_empty() && map.capacity() <= LEAST && map.free.is_empty());
+        map.insert(7, [7; 4]);
+        assert_eq!((map.place(&7), map.get(&7)), (Some(0), Some(&[7; 4])));
+    }
+
+    #[test]
+    fn memory_between_entries_is_given_back_when_they_may_move() {
+        let mut map = map_of(100_000);
+        assert!(!map.compact(), "all of it is used");
+        for key in (0..100_000).filter(|key| key % 100 != 99) {
+            map.remove(&key);
+        }
+        assert!(map.capacity() >= 100_000);
+        for key in (99..100_000).step_by(100) {
+            assert_eq!(map.place(&key), Some(key));
+        }
+        assert!(map.compact() && !map.compact());
+        assert_eq!((map.len(), map.entries.len(), map.free.capacity()), (1000, 1000, 0));
+        assert!(map.capacity() < 4000, "{}", map.capacity());
+        assert!(map.keys().copied().eq((99..100_000).step_by(100)), "in the order of before");
+        for (place, key) in (0..).zip((99..100_000).step_by(100)) {
+            assert_eq!(map.place(&key), Some(place));
+        }
+        map.insert(1, [1; 4]);
+        assert_eq!(map.place(&1), Some(1000));
     }
 
     #[test]

@@ -270,6 +270,13 @@ impl Cache {
         self.drains.extend(drains.into_iter().map(|id| (id, drain())));
     }
 
+    /// Gives the memory back of clients and sessions that are gone, where these are most. The others stand at other places then, so that
+    /// nobody may be looking at a part of them after the other.
+    pub(crate) fn compact(&mut self) {
+        self.clients.compact();
+        self.sessions.compact();
+    }
+
     /// How many IPv6 addresses are taken.
     #[must_use]
     pub fn addresses_v6(&self) -> usize {

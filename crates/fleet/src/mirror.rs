@@ -129,6 +129,13 @@ impl Mirror {
         Some(known)
     }
 
+    /// Gives the memory back of what is gone, unless somebody looks at all clients: then that is done after a later change.
+    fn compact(&self) {
+        if let Ok(_whole) = self.whole.try_lock() {
+            self.lock().cache.compact();
+        }
+    }
+
     /// Another copy, which was read afresh, takes the place of this one. Returns what differs.
     async fn take_over(&self, fresh: Cache) -> Differences {
         let _whole = self.whole.lock().await;
@@ -246,6 +253,7 @@ impl Mirror {
                 })
                 .collect()
             };
+            self.compact();
             tell(changes, seen).await?;
         }
     }
@@ -327,16 +335,20 @@ mod tests {
     use super::*;
     use crate::cache::Client;
 
+    fn key(number: u16) -> PublicKey {
+        let mut key = [1; 32];
+        key[..2].copy_from_slice(&number.to_be_bytes());
+        PublicKey::from_bytes(key)
+    }
+
     fn cache_of(numbers: Range<u16>) -> Cache {
         let mut cache = Cache::default();
         for number in numbers {
             let [high, low] = number.to_be_bytes();
-            let mut key = [1; 32];
-            key[..2].copy_from_slice(&[high, low]);
             let address_v4 = [10, 77, high, low].into();
             let name = number.to_string().into();
             let client = Client { name, address_v4, address_v6: None, disabled: false };
-            cache.note_bound(PublicKey::from_bytes(key), client, None);
+            cache.note_bound(key(number), client, None);
         }
         cache
     }
@@ -361,6 +373,36 @@ mod tests {
         assert!(mirror.take_over(cache_of(1..600)).now_or_never().is_some());
         let known = mirror.last_known().now_or_never().unwrap().unwrap();
         assert_eq!((known.clients.len(), mirror.lock().lists), (599, 2));
+    }
+
+    #[test]
+    fn memory_of_clients_that_are_gone_is_given_back_when_nobody_looks_at_all() {
+        let mirror = Mirror::default();
+        assert!(mirror.take_over(cache_of(0..4000)).now_or_never().is_some());
+        let stay: BTreeSet<_> = (99..4000).step_by(100).map(key).collect();
+        let mut met = BTreeSet::new();
+        let told = mirror.tell_all(async |part: Vec<Change>| {
+            // The others go while all are told of.
+            for number in 0..4000 {
+                if !stay.contains(&key(number)) {
+                    mirror.lock().cache.clients.remove(&key(number));
+                }
+            }
+            mirror.compact();
+            for change in part {
+                let Change::Came(key, _) = change else { panic!("{change:?}") };
+                met.insert(key);
+            }
+            Ok::<(), ()>(())
+        });
+        assert_eq!(told.now_or_never(), Some(Ok(())));
+        assert!(met.is_superset(&stay), "whoever stays is met");
+        assert!(mirror.lock().cache.clients.capacity() >= 4000);
+        mirror.compact();
+        let mirrored = mirror.lock();
+        assert!(mirrored.cache.clients.capacity() < 500);
+        assert!(mirrored.cache.clients.keys().all(|key| stay.contains(key)));
+        assert_eq!(mirrored.cache.clients.len(), stay.len());
     }
 
     #[test]

@@ -115,6 +115,17 @@ impl PeerTable {
     pub(super) fn remove(&mut self, key: &PublicKey) {
         self.free_addresses(key);
         self.peers.remove(key);
+        if self.peers.compact() {
+            self.find_all_again();
+        }
+    }
+
+    /// Clients stand at other places: addresses, and those of the networks behind them, lead there from now on.
+    fn find_all_again(&mut self) {
+        (self.by_v4, self.by_v6) = (Index::default(), Index::default());
+        self.networks.clear();
+        let keys: Vec<_> = self.peers.keys().copied().collect();
+        keys.iter().for_each(|key| self.take_addresses(key));
     }
 
     /// The addresses that it has are its own, and those of the network behind it.
@@ -362,6 +373,43 @@ mod tests {
         assert_eq!(peers.set(key(2), with("10.0.0.2/24", one), NOW), Ok(true));
         assert_eq!(peers.behind("2001:db8:7:1ff::1".parse().unwrap()), peers.peers.place(&key(2)));
         assert_eq!(peers.behind("2001:db8:7:2ff::1".parse().unwrap()), peers.peers.place(&key(1)));
+    }
+
+    #[test]
+    fn addresses_lead_to_the_clients_that_are_left_when_the_memory_of_most_is_given_back() {
+        let key = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            let mut key = [9; 32];
+            key[..2].copy_from_slice(&[high, low]);
+            PublicKey::from_bytes(key)
+        };
+        let stays = |number: u16| number % 100 == 99;
+        let mut peers = PeerTable::default();
+        for number in 0..2000_u16 {
+            let [high, low] = number.to_be_bytes();
+            let inner_v6 = Some(format!("fd00::{number:x}/64").parse().unwrap());
+            let network = Some(format!("2001:db8:{number:x}::/64").parse().unwrap());
+            let filter = InnerFilter { network, ..InnerFilter::default() };
+            let both = PeerConfig { inner_v6, filter, ..config(&format!("10.1.{high}.{low}/16")) };
+            assert_eq!(peers.set(key(number), both, NOW), Ok(false));
+        }
+        for number in (0..2000).filter(|number| !stays(*number)) {
+            peers.remove(&key(number));
+        }
+        assert!(peers.peers.capacity() < 500, "{}", peers.peers.capacity());
+        for number in 0..2000_u16 {
+            let [high, low] = number.to_be_bytes();
+            let address = |text: String| text.parse::<IpAddr>().unwrap();
+            let (v4, v6) = (format!("10.1.{high}.{low}"), format!("fd00::{number:x}"));
+            let places = [
+                peers.place_of(address(v4)),
+                peers.place_of(address(v6)),
+                peers.behind(address(format!("2001:db8:{number:x}::7"))),
+            ];
+            let owners = places.map(|place| peers.peers.at(place?).map(|(key, _)| *key));
+            assert_eq!(owners, [stays(number).then(|| key(number)); 3], "{number}");
+        }
+        assert_eq!((peers.by_v4.len(), peers.by_v6.len(), peers.networks.len()), (20, 20, 20));
     }
 
     #[test]
