@@ -215,7 +215,7 @@ impl Connection {
         if segment.has(flag::CWR) {
             self.echoes_congestion = false;
         }
-        if segment.is_pure_ack() && segment.sack.is_none() {
+        if segment.is_pure_ack() && !segment.has_ranges() {
             return FromNear::Acknowledges(segment.ack);
         }
         if segment.len == 0 || segment.has(flag::URG) {
@@ -386,7 +386,7 @@ impl Connection {
                 self.is_due |= self.outstanding() > 0;
             }
             self.far_window.on_confirmed(now, self.confirmed, self.next);
-        } else if let Some((start, _)) = segment.sack
+        } else if let Some((start, _)) = segment.sacks[0]
             && segment.ack == self.confirmed
             && beyond(start, self.confirmed) > 0
             && segment.len == 0

@@ -1,5 +1,6 @@
 //! What is read of a TCP segment (RFC 9293 §3.1), what is changed in one, and an acknowledgement as it stands on the wire.
 
+use std::array;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
@@ -38,6 +39,9 @@ const MOST_SCALE: u8 = 14;
 /// Ranges of selective acknowledgements that fit beside timestamps.
 pub(super) const MOST_RANGES: usize = 3;
 
+/// Most ranges that an acknowledgement can tell: more do not fit into its options (RFC 2018 §3).
+const MOST_TOLD: usize = 4;
+
 /// A range of numbers, from the first to the one behind the last.
 pub(super) type Range = (u32, u32);
 
@@ -73,8 +77,8 @@ pub(super) struct Segment {
     pub(super) len: u32,
     pub(super) times: Option<Times>,
     pub(super) syn: SynOptions,
-    /// The first range that it acknowledges selectively.
-    pub(super) sack: Option<Range>,
+    /// The ranges that it acknowledges selectively, in their order: the first ones, and nothing behind them.
+    pub(super) sacks: [Option<Range>; MOST_TOLD],
     /// Where its header and its payload are.
     pub(super) at: Transport,
 }
@@ -94,7 +98,7 @@ impl Segment {
             len: u32::try_from(bytes.len().checked_sub(at.payload)?).ok()?,
             times: None,
             syn: SynOptions::default(),
-            sack: None,
+            sacks: [None; MOST_TOLD],
             at,
         };
         // The reserved bits, one of which asks for more exact marks than RFC 3168 has.
@@ -109,7 +113,10 @@ impl Segment {
             (option::TIMESTAMPS, 8) => {
                 self.times = pair(value).map(|(value, echo)| Times { value, echo });
             }
-            (option::SACK, 8..) => self.sack = pair(value),
+            (option::SACK, 8..) => {
+                let ranges = value.as_chunks::<8>().0;
+                self.sacks = array::from_fn(|at| ranges.get(at).and_then(|range| pair(range)));
+            }
             (option::WINDOW_SCALE, 1) => self.syn.scale = Some(value[0].min(MOST_SCALE)),
             (option::SACK_PERMITTED, 0) => self.syn.sack = true,
             (option::MAXIMUM_SEGMENT, 2) => {}
@@ -125,6 +132,11 @@ impl Segment {
     /// The number behind its last byte.
     pub(super) const fn end(&self) -> u32 {
         self.seq.wrapping_add(self.len)
+    }
+
+    /// Whether it acknowledges ranges.
+    pub(super) const fn has_ranges(&self) -> bool {
+        self.sacks[0].is_some()
     }
 
     /// Whether it only acknowledges.

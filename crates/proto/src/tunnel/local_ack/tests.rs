@@ -38,7 +38,7 @@ fn a_hole_before_the_tunnel_is_told_with_the_ranges_behind_it_and_filled() {
     assert_eq!(story.told(0), [1000]);
     assert_eq!(story.sends(2000, 1000), FromNear::Keep);
     let [ack] = story.after(0)[..] else { panic!("one") };
-    let range = ack.sack.map(|(start, end)| (place(start), place(end)));
+    let range = ack.sacks[0].map(|(start, end)| (place(start), place(end)));
     assert_eq!((place(ack.ack), range), (1000, Some((2000, 3000))));
     assert_eq!(story.sends(2000, 1000), FromNear::Drop, "it went before");
     assert_eq!(story.told(0), [1000]);
@@ -312,7 +312,7 @@ fn data_that_come_back_carry_what_the_near_end_has_heard_already() {
     let data = packet(From::Far, flag::ACK, (FAR + 1, NEAR + 1), &[(NEAR, NEAR + 1)], &[5; 77]);
     let came = story.far(&data).expect("data go on");
     let segment = read(&came);
-    assert_eq!((place(segment.ack), segment.sack, segment.len), (1000, None, 77));
+    assert_eq!((place(segment.ack), segment.has_ranges(), segment.len), (1000, false, 77));
     assert!(segment.at.is_right(&came), "its checksum is corrected");
     assert_eq!(came[came.len() - 77..], [5; 77]);
     story.sends(1000, 1000);
