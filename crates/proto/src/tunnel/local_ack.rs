@@ -20,6 +20,8 @@
 //! - Only a connection whose opening passed here is acknowledged, as only that says how windows are scaled; not one with options
 //!   that are unknown here (Multipath TCP, TCP-AO, Fast Open).
 //! - Nothing is acknowledged that was not found whole: a checksum is looked at before.
+//! - What is lost behind the tunnel goes again, as a sender's own repair would do it: by the ranges that the far end tells (RFC 6675),
+//!   and after a wait.
 //! - What this end says in the far one's name goes into this end's TUN alone.
 
 mod connection;

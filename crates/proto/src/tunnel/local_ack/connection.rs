@@ -19,9 +19,6 @@ use opening::Opening;
 /// Ranges that may be ahead of a hole. What comes in one more is the far end's to acknowledge.
 const MOST_EARLY: usize = 8;
 
-/// So many acknowledgements that say nothing new but ranges show that a segment is lost (RFC 5681 §3.2).
-const DUPLICATES: u8 = 3;
-
 /// What may wait of a connection of whose links nothing is known yet, bytes.
 pub(super) const FIRST_ROOM: u32 = 256 * 1024;
 
@@ -105,9 +102,12 @@ pub(super) struct Connection {
     progress_at: Instant,
     /// How often it was waited for in vain since.
     timeouts: u32,
+    /// Acknowledgements one after the other that said nothing new, of a far end that tells no ranges.
     duplicates: u8,
-    /// A hole at the far end, up to this number.
-    hole: Option<u32>,
+    /// The far end said something that may show what it misses.
+    looks_for_holes: bool,
+    /// Something that lies below is lost and went again, and the far end does not have all below yet (RFC 6582 `recover`).
+    repairing: Option<u32>,
     /// The far end takes nothing at present (RFC 9293 §3.8.6.1).
     is_shut: bool,
     /// What is kept is to go again without waiting longer.
@@ -368,32 +368,32 @@ impl Connection {
     /// What the far end acknowledges.
     fn on_ack(&mut self, now: Instant, segment: &Segment, free: impl FnMut(PacketBuffer)) {
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << self.scale());
-        if beyond(edge, self.far_edge) > 0 {
+        let is_wider = beyond(edge, self.far_edge) > 0;
+        if is_wider {
             self.far_edge = edge;
             self.is_limited = true;
         }
         if beyond(segment.ack, self.confirmed) >= 0 {
             self.note_window(segment);
         }
-        if beyond(segment.ack, self.confirmed) > 0 {
+        let confirms = beyond(segment.ack, self.confirmed) > 0;
+        if confirms {
             self.confirmed = segment.ack;
             self.recover(segment.ack);
             (self.progress_at, self.timeouts) = (now, 0);
-            (self.duplicates, self.hole) = (0, None);
             self.kept.confirm(segment.ack, free);
             if beyond(segment.ack, self.next) > 0 {
                 self.advance(segment.ack);
                 self.is_due |= self.outstanding() > 0;
             }
             self.far_window.on_confirmed(now, self.confirmed, self.next);
-        } else if let Some((start, _)) = segment.sacks[0]
-            && segment.ack == self.confirmed
-            && beyond(start, self.confirmed) > 0
-            && segment.len == 0
-        {
-            self.duplicates = self.duplicates.saturating_add(1);
-            if self.duplicates >= DUPLICATES {
-                self.hole = Some(start);
+            self.note_repaired();
+        }
+        if segment.ack == self.confirmed {
+            match self.has_sack() {
+                true => self.note_ranges(segment),
+                false if confirms || is_wider => {}
+                false => self.note_duplicate(segment),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Stories of local acknowledgement, segment by segment. The near end is a server, the far end a client that asked it.
 
+mod holes;
 mod story;
 
 use super::near_trip::NearTrip;
@@ -512,12 +513,13 @@ fn whatever_comes_in_whatever_order_nothing_panics_and_what_is_kept_is_bounded()
         for _ in 0..300 {
             let from = if rng.random() { From::Near } else { From::Far };
             let flags = if rng.random_ratio(1, 10) { rng.random() } else { flag::ACK };
+            let ranges = rng.random_range(0..=3);
             let mut number = |base: u32| base.wrapping_add(rng.random_range(0..20_000));
             let numbers = match from {
                 From::Near => (number(NEAR), number(FAR)),
                 From::Far => (number(FAR), number(NEAR)),
             };
-            let sacks = [(number(NEAR), number(NEAR))];
+            let sacks: Vec<_> = (0..ranges).map(|_| (number(NEAR), number(NEAR))).collect();
             let len = rng.random_range(0..3) * 700;
             let mut packet = packet(from, flags & !flag::SYN, numbers, &sacks, &vec![0; len]);
             if rng.random_ratio(1, 5) {

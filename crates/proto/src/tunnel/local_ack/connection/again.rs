@@ -1,9 +1,20 @@
-//! What the far end does not confirm goes again: all of it after a wait that doubles, or what lies in a hole that it tells.
+//! What the far end does not confirm goes again: all of it after a wait that doubles, or what lies in the holes that it tells.
+//!
+//! - **Holes** (RFC 6675): what it has beyond the first one it missed is marked. A segment that is not is lost once three beyond it
+//!   are; all that are lost go at once, each again after half the wait at the earliest. Until all is confirmed that was under way by
+//!   then, the first hole needs no more proof than something beyond it, as three segments may not follow (RFC 6582 §3.2).
+//! - **Without ranges** three acknowledgements that say nothing new show that the first segment is lost, and each one that confirms a
+//!   part of what was under way shows the next (RFC 6582).
+//! - **Nothing confirmed in time**: the far end may have discarded what it told to have (RFC 2018 §8). The marks are forgotten, and all
+//!   goes again, few segments at first, but for what it tells to have from then on.
 
 use super::Connection;
 use crate::time::{Duration, Instant};
 use crate::tunnel::local_ack::kept::Kept;
-use crate::tunnel::local_ack::segment::{self, Segment, beyond};
+use crate::tunnel::local_ack::segment::{self, Range, Segment, beyond};
+
+/// So many acknowledgements that say nothing new show that a segment is lost (RFC 5681 §3.2).
+const DUPLICATES: u8 = 3;
 
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
@@ -19,6 +30,13 @@ pub(super) struct Recovery {
     most: usize,
     /// Some were confirmed, so the next go.
     is_due: bool,
+}
+
+impl Recovery {
+    /// Whether the next ones are to go, and there are any.
+    const fn is_due(&self) -> bool {
+        self.is_due && beyond(self.to, self.from) > 0
+    }
 }
 
 impl Connection {
@@ -50,7 +68,53 @@ impl Connection {
         }
     }
 
-    /// The segments that are to go again: those of a hole that the far end told, or the first ones of all where it says nothing
+    /// The far end confirmed more. If that is a part of what it misses, the next hole shows.
+    pub(super) fn note_repaired(&mut self) {
+        self.duplicates = 0;
+        self.repairing = self.repairing.filter(|to| beyond(*to, self.confirmed) > 0);
+        self.looks_for_holes |= self.repairing.is_some();
+    }
+
+    /// What the far end has beyond what it confirms. Of ranges that lie elsewhere than between that and what was sent nothing is
+    /// believed: one below tells what came twice (RFC 2883).
+    pub(super) fn note_ranges(&mut self, segment: &Segment) {
+        let confirmed = self.confirmed;
+        let ahead = |number: u32| number.wrapping_sub(confirmed);
+        let sent = ahead(self.sent);
+        let is_right = |&(start, end): &Range| {
+            ahead(start) > 0 && ahead(end) > ahead(start) && ahead(end) <= sent
+        };
+        let ranges = segment.sacks.into_iter().flatten().filter(is_right);
+        self.looks_for_holes |= self.kept.mark(ranges);
+    }
+
+    /// A far end that tells no ranges acknowledges what it did before. It answers so, too, when it takes nothing, or what it had comes
+    /// again.
+    pub(super) fn note_duplicate(&mut self, segment: &Segment) {
+        let shows_loss = segment.is_pure_ack() && !self.is_shut && self.recovery.is_none();
+        if !shows_loss || self.outstanding() == 0 {
+            return;
+        }
+        self.duplicates = self.duplicates.saturating_add(1);
+        if self.duplicates == DUPLICATES {
+            self.looks_for_holes = true;
+            self.repairing = Some(self.next);
+        }
+    }
+
+    /// Below which number that which the far end does not have is lost, and how many segments of it may go.
+    fn holes(&mut self) -> Option<(u32, usize)> {
+        if !std::mem::take(&mut self.looks_for_holes) {
+            return None;
+        }
+        if !self.has_sack() {
+            return self.repairing.map(|_| (self.confirmed.wrapping_add(1), 1));
+        }
+        let first = || self.repairing.and_then(|_| self.kept.first_marked());
+        self.kept.lost_below().or_else(first).map(|below| (below, usize::MAX))
+    }
+
+    /// The segments that are to go again: those of the holes that the far end told, or the first ones of all where it says nothing
     /// for `patience`. `is_waiting`: some of them have not gone yet.
     pub(in crate::tunnel::local_ack) fn again(
         &mut self,
@@ -70,23 +134,27 @@ impl Connection {
             self.progress_at = now;
             let (from, to) = (self.confirmed, self.next);
             self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
+            self.kept.forget_marks();
+            (self.duplicates, self.looks_for_holes) = (0, false);
+            self.repairing = self.has_sack().then_some(to);
         }
-        let hole = self.hole.take();
-        if hole.is_some() {
-            self.far_window.on_loss();
-        }
-        let due = self.recovery.as_mut().filter(|recovery| recovery.is_due);
-        let (from, below, most, pause) = match (due, hole) {
-            (Some(recovery), _) => {
-                recovery.is_due = false;
-                let from = recovery.from;
-                recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
-                (from, recovery.to, recovery.most, Duration::ZERO)
-            }
-            (None, Some(hole)) => (self.confirmed, hole, usize::MAX, patience / 2),
-            (None, None) => (self.confirmed, self.confirmed, 0, Duration::ZERO),
+        let due = self.recovery.as_mut().filter(|recovery| recovery.is_due());
+        let is_due = due.is_some();
+        let (from, below, most, pause) = if let Some(recovery) = due {
+            recovery.is_due = false;
+            let from = recovery.from;
+            recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
+            (from, recovery.to, recovery.most, Duration::ZERO)
+        } else {
+            let (below, most) = self.holes().unwrap_or((self.confirmed, 0));
+            (self.confirmed, below, most, patience / 2)
         };
-        self.kept.again(now, from, below, most, pause)
+        let mut those = self.kept.again(now, from, below, most, pause).peekable();
+        if !is_due && those.peek().is_some() {
+            self.far_window.on_loss();
+            self.repairing.get_or_insert(self.next);
+        }
+        those
     }
 
     /// Writes what the near end says by now of the far one's numbers into a segment that goes again. A far end drops one that
