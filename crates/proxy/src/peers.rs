@@ -80,20 +80,24 @@ impl PeerBook {
         self.places.is_empty()
     }
 
-    /// A client joined, or has another key: then it keeps its place.
+    /// A client joined, or has another key: then it keeps its place. The registry may have told of it before: then it may have a session.
     pub fn admit(&mut self, now: Instant, config: &PeerConfig, leases: &LeaseTable) -> &Peer {
-        let peer = Peer::new(now, config, leases, self.ipv6);
+        let mut peer = Peer::new(now, config, leases, self.ipv6);
+        let former = config.formerly.as_deref().and_then(|old| self.take_out(old));
         let known = self.take_out(&config.public_key);
-        let place = known.or_else(|| self.take_out(config.formerly.as_deref()?));
-        let Some(place) = place else {
-            self.moved.extend(taken_by(&peer));
-            return self.push(peer);
-        };
-        if let Some(before) = self.peers[place].take() {
+        for place in [former, known].into_iter().flatten() {
+            let Some(mut before) = self.peers[place].take() else { continue };
             self.moved.extend(freed_by(&before));
+            if before.public_key == peer.public_key {
+                before.update(peer);
+                peer = before;
+            }
         }
         self.moved.extend(taken_by(&peer));
-        self.put(place, peer)
+        match former.or(known) {
+            Some(place) => self.put(place, peer),
+            None => self.push(peer),
+        }
     }
 
     /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they

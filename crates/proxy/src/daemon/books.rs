@@ -82,6 +82,12 @@ impl<H: Host> Daemon<H> {
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
             return self.settle(now, &client, Claim::Unknown);
         }
+        // The home of each hears of it before it is handed the message.
+        if let Some(old) = member.formerly {
+            tracing::info!(peer = name, key = %old, "its former key is refused from now on");
+            // While it is still known, so that its routes go, and the registry hears of the end.
+            self.end_peer(now, old);
+        }
         self.registry.admit(&self.config.peers);
         let config = PeerConfig {
             address_v4: lease.map(|lease| lease.v4),
@@ -91,14 +97,6 @@ impl<H: Host> Daemon<H> {
         let peer = self.peers.admit(now, &config, self.registry.leases());
         let core = peer.for_core(&self.config, &self.inside);
         self.follow_clients();
-        // The home of each hears of it before it is handed the message.
-        if let Some(old) = member.formerly {
-            tracing::info!(peer = name, key = %old, "its former key is refused from now on");
-            match self.group.home(&old) {
-                0 => drop(self.worker.endpoint.remove_peer(now, old)),
-                home => self.group.order(home, Order::RemovePeer(old)),
-            }
-        }
         let peers = vec![(client, core.clone())];
         match self.group.home(&client) {
             0 => self.worker.set_peers(now, peers),

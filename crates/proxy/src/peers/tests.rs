@@ -105,6 +105,28 @@ fn a_client_is_found_by_its_key_after_others_came_and_went_and_got_new_keys() {
 }
 
 #[test]
+fn a_client_of_which_was_told_before_it_is_let_in_keeps_its_session_and_its_former_key_goes() {
+    let key = |number: u8| PublicKey::from_bytes([number; 32]);
+    let (now, none) = (Instant::ZERO, LeaseTable::default());
+    let client = |number: u8, v4: u8| PeerConfig {
+        public_key: key(number),
+        address_v4: Some([10, 9, 0, v4].into()),
+        ..configs().remove(0)
+    };
+    let mut book = PeerBook::new(now, &[client(1, 1), client(2, 2)], &none, false);
+    book.change(now, &BTreeSet::new(), &[client(3, 1)], &none);
+    book.note(now, &key(3), &Event::LinkUp(LinkId(1)));
+    let config = PeerConfig { formerly: Some(Box::new(key(1))), ..client(3, 1) };
+    assert!(book.admit(now, &config, &none).is_connected());
+    let keys: Vec<_> = book.iter().map(|peer| peer.public_key).collect();
+    assert_eq!(keys, [key(3), key(2)], "it has the place of its former key");
+    assert!(book.get(&key(1)).is_none() && book.is_connected(&key(3)));
+    let owners: BTreeMap<IpNet, _> = book.take_moved().into_iter().collect();
+    let nets: [IpNet; 2] = ["10.9.0.1/32", "10.9.0.2/32"].map(|net| net.parse().unwrap());
+    assert_eq!(owners, BTreeMap::from([(nets[0], Some(key(3))), (nets[1], Some(key(2)))]));
+}
+
+#[test]
 fn clients_that_come_and_go_leave_no_places_behind_and_the_others_stay_in_their_order() {
     let (mut book, _) = book("10.9.0.0/24", true);
     let leases = LeaseTable::default();

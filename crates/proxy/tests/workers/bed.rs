@@ -1,6 +1,6 @@
 //! The proxy: its workers on their threads, as `run` starts them, with ends of TUNs in the test's hands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ const PRIVATE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 type Routes = Arc<Mutex<BTreeMap<IpAddr, u16>>>;
 
+type Sessions = Arc<Mutex<BTreeSet<PublicKey>>>;
+
 /// An IPv4 packet with a number in it.
 pub(crate) fn packet(from: [u8; 4], to: [u8; 4], number: u32) -> Vec<u8> {
     let mut packet = vec![0; 60];
@@ -89,9 +91,9 @@ impl Host for TestHost {
     }
 }
 
-/// The files of this proxy, which also hears of clients as of those of a fleet.
+/// The files of this proxy, which also hears of clients as of those of a fleet, and the sessions that the fleet would hear of.
 #[derive(Debug)]
-struct Told(Files);
+struct Told(Files, Sessions);
 
 impl Registry for Told {
     fn peers(&self, of_file: &[PeerConfig]) -> (Vec<PeerConfig>, Vec<String>) {
@@ -146,6 +148,14 @@ impl Registry for Told {
         });
         vec![Outcome::Changed { gone: Vec::new(), come: come.collect() }]
     }
+
+    fn note_session(&mut self, client: PublicKey, is_up: bool) {
+        let mut sessions = self.1.lock().unwrap();
+        match is_up {
+            true => sessions.insert(client),
+            false => sessions.remove(&client),
+        };
+    }
 }
 
 /// The proxy.
@@ -155,6 +165,7 @@ pub(crate) struct Bed {
     orders: Vec<mpsc::Sender<Order>>,
     tuns: Vec<Option<ChannelEnd>>,
     routes: Routes,
+    sessions: Sessions,
     ended: wires::Receiver<Result<(), String>>,
     thread: Option<JoinHandle<()>>,
     folder: TempDir,
@@ -172,6 +183,7 @@ struct Start {
     commands: mpsc::Sender<Command>,
     orders: Vec<(mpsc::Sender<Order>, mpsc::Receiver<Order>)>,
     routes: Routes,
+    sessions: Sessions,
     writer: Writer,
 }
 
@@ -199,7 +211,7 @@ impl Bed {
             .unzip();
         let (commands, queue) = mpsc::channel(16 + room_for_others(WORKERS));
         let (orders, taken): (Vec<_>, Vec<_>) = (1..WORKERS).map(|_| orders(WORKERS)).unzip();
-        let routes = Routes::default();
+        let (routes, sessions) = (Routes::default(), Sessions::default());
         let disk = Arc::new(Mutex::new(()));
         let slow = Arc::clone(&disk);
         let writer = Writer::writing(move |path, content| {
@@ -215,6 +227,7 @@ impl Bed {
             commands: commands.clone(),
             orders: orders.iter().cloned().zip(taken).collect(),
             routes: Arc::clone(&routes),
+            sessions: Arc::clone(&sessions),
             writer: writer.unwrap(),
         };
         let (say_ready, ready) = wires::channel();
@@ -226,7 +239,8 @@ impl Bed {
         });
         ready.recv_timeout(SOON).expect("the workers start");
         let tuns = ends.into_iter().map(Some).collect();
-        Self { port, commands, orders, tuns, routes, ended, thread: Some(thread), folder, disk }
+        let thread = Some(thread);
+        Self { port, commands, orders, tuns, routes, sessions, ended, thread, folder, disk }
     }
 
     /// Its state folder.
@@ -324,6 +338,11 @@ impl Bed {
         self.routes.lock().unwrap().clone()
     }
 
+    /// Whose sessions the registry of a fleet would know of.
+    pub(crate) fn sessions(&self) -> BTreeSet<PublicKey> {
+        self.sessions.lock().unwrap().clone()
+    }
+
     /// Waits until there are routes to the IPv4 addresses of so many clients.
     pub(crate) fn wait_for_routes(&self, crowd: &mut Crowd, clients: usize) {
         crowd.run_until("the routes are as they should", |_| {
@@ -365,8 +384,8 @@ impl Drop for Bed {
 
 /// As `run` does it, without a host.
 async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
-    let Start { config, clock, sockets: bound, tuns, queue, commands, orders, routes, writer } =
-        start;
+    let Start { config, clock, sockets: bound, tuns, queue, commands, orders, .. } = start;
+    let Start { routes, sessions, writer, .. } = start;
     let now = clock.sample();
     let speed = SpeedRules::new(config.speed_tests);
     let core = |number| {
@@ -415,7 +434,7 @@ async fn serve(start: Start, ready: wires::Sender<()>) -> anyhow::Result<()> {
     let daemon = Daemon::new(
         now.now,
         (config, file, reloader),
-        Box::new(Told(Files::new(registry, leases, writer, commands))),
+        Box::new(Told(Files::new(registry, leases, writer, commands), sessions)),
         (worker, group),
         (TestHost(routes), true),
         ports,

@@ -1,6 +1,7 @@
 //! The books of a running proxy are written beside its packets: a disk that takes its time holds up nobody but whoever waits
 //! for just that, and a change holds when it is on disk, or never was.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,9 +23,18 @@ use crate::{SERVER, inner, keys_at};
 const A_WHILE: Duration = Duration::from_millis(600);
 
 fn wish(name: &str) -> Request {
+    invite(name, false)
+}
+
+/// A new key for a client that has one.
+fn rotate(name: &str) -> Request {
+    invite(name, true)
+}
+
+fn invite(name: &str, again: bool) -> Request {
     Request::Invite(InviteWish {
         name: name.to_owned(),
-        again: false,
+        again,
         lifetime_s: 3600,
         addresses: vec!["192.0.2.1:1".to_owned()],
     })
@@ -48,6 +58,14 @@ fn on_disk(bed: &Bed) -> PeersFile {
 fn leases(bed: &Bed) -> Leases {
     let pools = Pools::new("10.77.0.0/16".parse().unwrap(), None);
     Leases::as_written(bed.folder().join("state/leases.json"), pools).unwrap()
+}
+
+/// Whether a change of the book waits for the disk: a wish that leads to none has to wait behind it.
+fn waits_for_disk(bed: &Bed) -> bool {
+    let mut answer = bed.begin(remove("nobody"));
+    // What is asked later is answered later.
+    bed.status();
+    answer.try_recv().is_err()
 }
 
 /// Turns the clients for this time.
@@ -216,5 +234,37 @@ fn a_config_read_again_while_clients_come_in_and_go_out_stays_right() {
     assert_eq!(leases.table().len(), 2);
     for (key, address) in [of_file, comes].into_iter().zip(addresses) {
         assert_eq!(leases.table().get(&key.public_key()).unwrap().v4.octets(), address);
+    }
+}
+
+#[test]
+fn a_former_key_is_out_with_its_routes_and_its_session_before_the_new_one_has_a_session() {
+    for home in 0..WORKERS {
+        let mut bed = Bed::new(&[]);
+        let mut crowd = Crowd::new(&bed);
+        let keys = [home, (home + 1) % WORKERS].map(|home| keys_at(&bed, home, 1).remove(0));
+        let [old, new] = keys.each_ref().map(PrivateKey::public_key);
+        let invitation = token(bed.ask(wish("laptop")).unwrap());
+        let former = crowd.add(&keys[0], Some(invitation));
+        crowd.run_until("it is connected", |crowd| crowd.is_connected(former));
+        bed.wait_for_routes(&mut crowd, 1);
+        assert_eq!(bed.sessions(), BTreeSet::from([old]));
+
+        let invitation = token(bed.ask(rotate("laptop")).unwrap());
+        let disk = bed.disk();
+        let held = disk.lock().unwrap();
+        let latter = crowd.add(&keys[1], Some(invitation));
+        crowd.run_until("the new key is being written", |_| waits_for_disk(&bed));
+        // Who has the new key is switched off before anything is answered.
+        crowd.keep_only(former);
+        drop(held);
+        crowd.run_until("the former key is out, and leaves nothing behind", |crowd| {
+            !crowd.is_connected(former) && bed.routes().is_empty() && bed.sessions().is_empty()
+        });
+        crowd.keep_only(latter);
+        crowd.run_until("the new key is in", |crowd| crowd.is_connected(latter));
+        bed.wait_for_routes(&mut crowd, 1);
+        assert_eq!(bed.sessions(), BTreeSet::from([new]));
+        bed.stop(&mut crowd);
     }
 }
