@@ -75,23 +75,31 @@ impl<H: Host> Daemon<H> {
     fn let_in(&mut self, now: Instant, member: &Member, lease: Option<Lease>) {
         let (name, client) = (&member.name, member.public_key);
         tracing::info!(peer = name, key = %client, "joined by its invitation, which is used up");
+        // The config file, read again meanwhile, may name it.
+        let gone = |key: &PublicKey| self.registry.name_of(&self.config.peers, key).is_none();
+        let former = member.formerly.filter(gone);
+        // The home of each hears of it before it is handed the message.
+        if let Some(old) = former {
+            tracing::info!(peer = name, key = %old, "its former key is refused from now on");
+            // While it is still known, so that its routes go, and the registry hears of the end.
+            self.end_peer(now, old);
+        }
         let known = self.registry.name_of(&self.config.peers, &client);
         if known.as_ref() != Some(name) {
             let (_, passed_over) = self.registry.peers(&self.config.peers);
             // The config file, read again since the invitation, names another one so.
             passed_over.iter().for_each(|why| tracing::warn!("{why}"));
+            if let Some(old) = former {
+                self.peers.remove(&old);
+                self.follow_clients();
+            }
             return self.settle(now, &client, Claim::Unknown);
-        }
-        // The home of each hears of it before it is handed the message.
-        if let Some(old) = member.formerly {
-            tracing::info!(peer = name, key = %old, "its former key is refused from now on");
-            // While it is still known, so that its routes go, and the registry hears of the end.
-            self.end_peer(now, old);
         }
         self.registry.admit(&self.config.peers);
         let config = PeerConfig {
             address_v4: lease.map(|lease| lease.v4),
             address_v6: lease.and_then(|lease| lease.v6),
+            formerly: former.map(Box::new),
             ..member.config()
         };
         let peer = self.peers.admit(now, &config, self.registry.leases());

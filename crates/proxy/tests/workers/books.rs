@@ -268,3 +268,31 @@ fn a_former_key_is_out_with_its_routes_and_its_session_before_the_new_one_has_a_
         bed.stop(&mut crowd);
     }
 }
+
+#[test]
+fn a_former_key_is_out_although_the_config_file_names_the_new_one_otherwise_meanwhile() {
+    for home in 0..WORKERS {
+        let mut bed = Bed::new(&[]);
+        let mut crowd = Crowd::new(&bed);
+        let keys = keys_at(&bed, home, 2);
+        let invitation = token(bed.ask(wish("laptop")).unwrap());
+        let former = crowd.add(&keys[0], Some(invitation));
+        crowd.run_until("it is connected", |crowd| crowd.is_connected(former));
+        let invitation = token(bed.ask(rotate("laptop")).unwrap());
+        let disk = bed.disk();
+        let held = disk.lock().unwrap();
+        let latter = crowd.add(&keys[1], Some(invitation));
+        crowd.run_until("the new key is being written", |_| waits_for_disk(&bed));
+        bed.reload(&keys[1..]);
+        assert_eq!(bed.status().tunnels.len(), 2);
+        drop(held);
+        crowd.run_until("the former key is out, and that of the file is in", |crowd| {
+            !crowd.is_connected(former) && crowd.is_connected(latter)
+        });
+        bed.wait_for_routes(&mut crowd, 1);
+        let tunnels = bed.status().tunnels;
+        let known: Vec<_> = tunnels.iter().map(|tunnel| tunnel.peer_public_key).collect();
+        assert_eq!(known, [keys[1].public_key()]);
+        bed.stop(&mut crowd);
+    }
+}
