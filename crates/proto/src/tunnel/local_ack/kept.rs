@@ -109,6 +109,11 @@ impl Store {
         self.marks.lost_below()
     }
 
+    /// Whether any segment is marked.
+    pub(super) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
     /// Where the first marked segment begins.
     pub(super) fn first_marked(&self) -> Option<u32> {
         self.segments.iter().find(|kept| kept.is_sacked).map(|kept| kept.seq)

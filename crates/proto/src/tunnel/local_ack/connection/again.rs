@@ -2,11 +2,12 @@
 //!
 //! - **Holes** (RFC 6675): what it has beyond the first one it missed is marked. A segment that is not is lost once three beyond it
 //!   are; all that are lost go at once, each again after half the wait at the earliest. Until all is confirmed that was under way by
-//!   then, the first hole needs no more proof than something beyond it, as three segments may not follow (RFC 6582 §3.2).
-//! - **Without ranges** three acknowledgements that say nothing new show that the first segment is lost, and each one that confirms a
-//!   part of what was under way shows the next (RFC 6582).
+//!   then, the first hole of that needs no more proof than something beyond it, as three segments may not follow (RFC 6582 §3.2).
+//! - **Nothing told beyond** what it confirms, be it that it has no more, or that it tells no ranges: each acknowledgement that confirms
+//!   a part of what was under way shows that the next segment is lost (RFC 6582), and so do three that say nothing new where it tells
+//!   no ranges. From there on all goes again, one segment, two and so on, until the far end proves to have what comes next.
 //! - **Nothing confirmed in time**: the far end may have discarded what it told to have (RFC 2018 §8). The marks are forgotten, and all
-//!   goes again, few segments at first, but for what it tells to have from then on.
+//!   goes again in the same way, but for what it tells to have from then on.
 
 use super::Connection;
 use crate::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const DUPLICATES: u8 = 3;
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
 
-/// Segments that go again one after the other, twice as many with each that is confirmed (slow start, RFC 5681 §3.1).
+/// Segments that go again one after the other, twice as many each time that some are confirmed (slow start, RFC 5681 §3.1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
     /// The next one begins here.
@@ -33,6 +34,10 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
+    const fn new(from: u32, to: u32) -> Self {
+        Self { from, to, most: 1, is_due: true }
+    }
+
     /// Whether the next ones are to go, and there are any.
     const fn is_due(&self) -> bool {
         self.is_due && beyond(self.to, self.from) > 0
@@ -62,7 +67,8 @@ impl Connection {
         // More than went again is confirmed: the first ones have arrived.
         if beyond(confirmed, recovery.from) > 0 || beyond(recovery.to, confirmed) <= 0 {
             self.recovery = None;
-        } else {
+        } else if !recovery.is_due {
+            // Once, however many acknowledgements confirm what went together.
             recovery.most = recovery.most.saturating_mul(2);
             recovery.is_due = true;
         }
@@ -98,20 +104,34 @@ impl Connection {
         self.duplicates = self.duplicates.saturating_add(1);
         if self.duplicates == DUPLICATES {
             self.looks_for_holes = true;
-            self.repairing = Some(self.next);
+            self.far_window.on_loss();
+            // Of what came later nothing is shown yet.
+            self.repairing.get_or_insert(self.next);
         }
     }
 
-    /// Below which number that which the far end does not have is lost, and how many segments of it may go.
-    fn holes(&mut self) -> Option<(u32, usize)> {
+    /// A part of what was under way is confirmed, and nothing told beyond it: it goes again from there on.
+    fn start_over(&mut self) {
+        let Some(to) = self.repairing else { return };
+        if self.looks_for_holes && self.recovery.is_none() && !self.kept.has_marks() {
+            self.looks_for_holes = false;
+            self.recovery = Some(Recovery::new(self.confirmed, to));
+        }
+    }
+
+    /// Below which number that which the far end does not have is lost.
+    fn holes(&mut self) -> Option<u32> {
         if !std::mem::take(&mut self.looks_for_holes) {
             return None;
         }
-        if !self.has_sack() {
-            return self.repairing.map(|_| (self.confirmed.wrapping_add(1), 1));
-        }
-        let first = || self.repairing.and_then(|_| self.kept.first_marked());
-        self.kept.lost_below().or_else(first).map(|below| (below, usize::MAX))
+        self.kept.lost_below().or_else(|| self.first_hole_ends())
+    }
+
+    /// Where the first hole ends, while it shows by itself.
+    fn first_hole_ends(&self) -> Option<u32> {
+        let to = self.repairing?;
+        let end = self.kept.first_marked()?;
+        Some(if beyond(end, to) > 0 { to } else { end })
     }
 
     /// The segments that are to go again: those of the holes that the far end told, or the first ones of all where it says nothing
@@ -132,12 +152,12 @@ impl Connection {
                 self.far_window.on_loss();
             }
             self.progress_at = now;
-            let (from, to) = (self.confirmed, self.next);
-            self.recovery = Some(Recovery { from, to, most: 1, is_due: true });
+            self.recovery = Some(Recovery::new(self.confirmed, self.next));
             self.kept.forget_marks();
             (self.duplicates, self.looks_for_holes) = (0, false);
-            self.repairing = self.has_sack().then_some(to);
+            self.repairing = Some(self.next);
         }
+        self.start_over();
         let due = self.recovery.as_mut().filter(|recovery| recovery.is_due());
         let is_due = due.is_some();
         let (from, below, most, pause) = if let Some(recovery) = due {
@@ -146,7 +166,14 @@ impl Connection {
             recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
             (from, recovery.to, recovery.most, Duration::ZERO)
         } else {
-            let (below, most) = self.holes().unwrap_or((self.confirmed, 0));
+            let holes = self.holes().map(|below| (below, usize::MAX));
+            let (below, most) = holes.unwrap_or((self.confirmed, 0));
+            if let Some(recovery) = &mut self.recovery
+                && beyond(below, recovery.from) > 0
+            {
+                // What lies below goes by the marks.
+                recovery.from = self.kept.end_of(below, recovery.to, 0);
+            }
             (self.confirmed, below, most, patience / 2)
         };
         let mut those = self.kept.again(now, from, below, most, pause).peekable();

@@ -67,6 +67,11 @@ impl Marks {
         self.last.retain(|seq| beyond(*seq, confirmed) >= 0);
     }
 
+    /// Whether no segment is marked.
+    pub(super) fn is_empty(&self) -> bool {
+        self.last.is_empty()
+    }
+
     /// What is not marked and begins below this number is lost.
     pub(super) fn lost_below(&self) -> Option<u32> {
         self.last.get(PROOF - 1).copied()

@@ -91,6 +91,70 @@ fn the_last_hole_goes_when_the_ones_before_it_are_filled_although_little_lies_be
 }
 
 #[test]
+fn of_the_first_hole_only_what_was_under_way_by_then_goes_without_proof() {
+    let mut story = Story::begin();
+    sends(&mut story, 10);
+    has(&mut story, 0, &[(1, 4)]);
+    assert_eq!(again(&mut story, 100), [0]);
+    for at in 10..20 {
+        story.sends(at * 1000, 1000);
+    }
+    has(&mut story, 9, &[(15, 16)]);
+    assert_eq!(again(&mut story, 100), [9], "the others may only be late");
+    has(&mut story, 9, &[(15, 18)]);
+    assert_eq!(again(&mut story, 100), [10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn what_was_lost_with_nothing_beyond_it_goes_when_the_hole_before_it_is_filled() {
+    let mut story = Story::begin();
+    sends(&mut story, 12);
+    has(&mut story, 0, &[(1, 5)]);
+    assert_eq!(again(&mut story, 100), [0]);
+    has(&mut story, 5, &[]);
+    assert_eq!(again(&mut story, 100), [5]);
+    has(&mut story, 6, &[]);
+    assert_eq!(again(&mut story, 100), [6, 7]);
+    has(&mut story, 8, &[]);
+    assert_eq!(again(&mut story, 100), [8, 9, 10, 11]);
+}
+
+#[test]
+fn after_a_wait_the_rest_goes_although_more_is_confirmed_than_went_again() {
+    let mut story = Story::begin();
+    sends(&mut story, 12);
+    assert_eq!(again(&mut story, 1200), [0]);
+    has(&mut story, 5, &[]);
+    assert_eq!(again(&mut story, 100), [5]);
+    has(&mut story, 6, &[]);
+    assert_eq!(again(&mut story, 100), [6, 7]);
+}
+
+#[test]
+fn twice_as_many_go_after_a_wait_however_many_words_confirm_what_went_together() {
+    let mut story = Story::begin();
+    sends(&mut story, 40);
+    assert_eq!(again(&mut story, 1200), [0]);
+    has(&mut story, 1, &[]);
+    assert_eq!(again(&mut story, 100), [1, 2]);
+    for first in [2, 3] {
+        has(&mut story, first, &[]);
+    }
+    assert_eq!(again(&mut story, 100), [3, 4, 5, 6]);
+}
+
+#[test]
+fn holes_that_the_far_end_tells_after_a_wait_go_once() {
+    let mut story = Story::begin();
+    sends(&mut story, 10);
+    assert_eq!(again(&mut story, 1200), [0]);
+    has(&mut story, 0, &[(5, 8)]);
+    assert_eq!(again(&mut story, 100), [1, 2, 3, 4]);
+    has(&mut story, 1, &[(5, 8)]);
+    assert_eq!(again(&mut story, 100), [8, 9]);
+}
+
+#[test]
 fn what_the_far_end_discarded_goes_again_after_a_wait_although_it_was_told() {
     let mut story = Story::begin();
     sends(&mut story, 8);
@@ -199,6 +263,50 @@ fn a_far_end_without_ranges_has_its_first_segment_again_after_three_words_and_th
     }
     has(&mut story, 10, &[]);
     assert_eq!(story.acks.counters().kept_bytes, 0);
+}
+
+#[test]
+fn what_a_far_end_without_ranges_lost_one_behind_the_other_goes_ever_faster() {
+    let mut story = Story::begin();
+    story.acks = LocalAcks::new(true);
+    story.opens(&[1, 1, 3, 3, 7, 1, 1, 1, 1, 1, 1, 1]);
+    sends(&mut story, 40);
+    for _ in 0..4 {
+        has(&mut story, 1, &[]);
+    }
+    let (mut first, mut looks) = (1, 0);
+    while first < 31 {
+        looks += 1;
+        for at in again(&mut story, 100) {
+            assert_eq!(at, first, "one after the other");
+            first += 1;
+        }
+        has(&mut story, first, &[]);
+    }
+    assert_eq!(looks, 5);
+}
+
+#[test]
+fn without_ranges_nothing_that_came_later_than_the_first_loss_goes_without_proof() {
+    let mut story = Story::begin();
+    story.acks = LocalAcks::new(true);
+    story.opens(&[1, 1, 3, 3, 7, 1, 1, 1, 1, 1, 1, 1]);
+    sends(&mut story, 10);
+    for _ in 0..4 {
+        has(&mut story, 1, &[]);
+    }
+    assert_eq!(again(&mut story, 100), [1]);
+    for at in 10..20 {
+        story.sends(at * 1000, 1000);
+    }
+    // The first confirms a part; the others come of what was under way beyond the next hole.
+    for _ in 0..4 {
+        has(&mut story, 4, &[]);
+    }
+    assert_eq!(again(&mut story, 100), [4]);
+    has(&mut story, 10, &[]);
+    has(&mut story, 12, &[]);
+    assert_eq!(again(&mut story, 100), NONE);
 }
 
 #[test]
