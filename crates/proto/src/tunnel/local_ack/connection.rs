@@ -104,7 +104,7 @@ pub(super) struct Connection {
     timeouts: u32,
     /// Acknowledgements one after the other that said nothing new, of a far end that tells no ranges.
     duplicates: u8,
-    /// The far end said something that may show what it misses.
+    /// The far end said something that may show what it misses, or not all of that went at once.
     looks_for_holes: bool,
     /// Something that lies below is lost and went again, and the far end does not have all below yet (RFC 6582 `recover`).
     repairing: Option<u32>,

@@ -4,6 +4,7 @@
 mod marks;
 
 use std::collections::VecDeque;
+use std::mem;
 
 use super::segment::{Range, beyond};
 use crate::packet::buffer::PacketBuffer;
@@ -37,6 +38,8 @@ impl Kept {
 pub(super) struct Store {
     segments: VecDeque<Kept>,
     marks: Marks,
+    /// Segments that the far end told to have since that was last asked.
+    arrived: usize,
 }
 
 impl Store {
@@ -91,6 +94,7 @@ impl Store {
             if !kept.is_sacked {
                 kept.is_sacked = true;
                 self.marks.note_marked(seq);
+                self.arrived += 1;
             }
             at += 1;
         }
@@ -114,6 +118,11 @@ impl Store {
         !self.marks.is_empty()
     }
 
+    /// How many segments the far end told to have since this was last asked.
+    pub(super) fn take_arrived(&mut self) -> usize {
+        mem::take(&mut self.arrived)
+    }
+
     /// Where the first marked segment begins.
     pub(super) fn first_marked(&self) -> Option<u32> {
         self.segments.iter().find(|kept| kept.is_sacked).map(|kept| kept.seq)
@@ -129,6 +138,7 @@ impl Store {
     pub(super) fn confirm(&mut self, confirmed: u32, mut free: impl FnMut(PacketBuffer)) {
         while self.segments.front().is_some_and(|first| beyond(first.end, confirmed) <= 0) {
             if let Some(first) = self.segments.pop_front() {
+                self.arrived += usize::from(!first.is_sacked);
                 free(first.packet);
             }
         }
@@ -170,13 +180,14 @@ impl Store {
     ) -> impl Iterator<Item = &Kept> {
         let all = self.segments.iter_mut();
         let missing = all.filter(move |kept| !kept.is_sacked && beyond(kept.end, from) > 0);
-        let those = missing.take_while(move |kept| beyond(below, kept.seq) > 0).take(most);
+        let those = missing.take_while(move |kept| beyond(below, kept.seq) > 0);
         let rested = move |kept: &Kept| kept.again_at.is_none_or(|at| now.since(at) >= pause);
-        those.filter_map(move |kept| {
+        let going = those.filter_map(move |kept| {
             rested(kept).then(|| {
                 kept.again_at = Some(now);
                 &*kept
             })
-        })
+        });
+        going.take(most)
     }
 }

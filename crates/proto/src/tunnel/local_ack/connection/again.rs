@@ -3,6 +3,8 @@
 //! - **Holes** (RFC 6675): what it has beyond the first one it missed is marked. A segment that is not is lost once three beyond it
 //!   are; all that are lost go at once, each again after half the wait at the earliest. Until all is confirmed that was under way by
 //!   then, the first hole of that needs no more proof than something beyond it, as three segments may not follow (RFC 6582 §3.2).
+//! - **As many as arrive**: the place behind the tunnel that dropped a thousand would drop most of them once more. So twice as many go
+//!   at once as have arrived since the last look, and a sender's first window at least (RFC 6937).
 //! - **Nothing told beyond** what it confirms, be it that it has no more, or that it tells no ranges: each acknowledgement that confirms
 //!   a part of what was under way shows that the next segment is lost (RFC 6582), and so do three that say nothing new where it tells
 //!   no ranges. From there on all goes again, one segment, two and so on, until the far end proves to have what comes next.
@@ -16,6 +18,12 @@ use crate::tunnel::local_ack::segment::{self, Range, Segment, beyond};
 
 /// So many acknowledgements that say nothing new show that a segment is lost (RFC 5681 §3.2).
 const DUPLICATES: u8 = 3;
+
+/// Segments of holes that may go at once however little arrives: the first window of a sender (RFC 6928).
+const LEAST_AT_ONCE: usize = 10;
+
+/// And of each that arrives so many, as in slow start (RFC 6937, `PRR-SSRB`; RFC 5681 §3.1).
+const FOR_EACH_ARRIVED: usize = 2;
 
 /// The wait for the far end doubles so many times at most.
 const MOST_DOUBLED: u32 = 6;
@@ -119,12 +127,13 @@ impl Connection {
         }
     }
 
-    /// Below which number that which the far end does not have is lost.
-    fn holes(&mut self) -> Option<u32> {
+    /// Below which number that which the far end does not have is lost, and how many segments of it may go after so many arrived.
+    fn holes(&mut self, arrived: usize) -> Option<(u32, usize)> {
         if !std::mem::take(&mut self.looks_for_holes) {
             return None;
         }
-        self.kept.lost_below().or_else(|| self.first_hole_ends())
+        let below = self.kept.lost_below().or_else(|| self.first_hole_ends())?;
+        Some((below, LEAST_AT_ONCE.max(arrived * FOR_EACH_ARRIVED)))
     }
 
     /// Where the first hole ends, while it shows by itself.
@@ -135,13 +144,14 @@ impl Connection {
     }
 
     /// The segments that are to go again: those of the holes that the far end told, or the first ones of all where it says nothing
-    /// for `patience`. `is_waiting`: some of them have not gone yet.
+    /// for `patience`. `is_waiting`: some of them have not gone yet. To be asked at regular times.
     pub(in crate::tunnel::local_ack) fn again(
         &mut self,
         now: Instant,
         patience: Duration,
         is_waiting: bool,
     ) -> impl Iterator<Item = &Kept> {
+        let arrived = self.kept.take_arrived();
         if self.kept.is_empty() || is_waiting {
             self.progress_at = self.progress_at.max(now);
         }
@@ -166,8 +176,7 @@ impl Connection {
             recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
             (from, recovery.to, recovery.most, Duration::ZERO)
         } else {
-            let holes = self.holes().map(|below| (below, usize::MAX));
-            let (below, most) = holes.unwrap_or((self.confirmed, 0));
+            let (below, most) = self.holes(arrived).unwrap_or((self.confirmed, 0));
             if let Some(recovery) = &mut self.recovery
                 && beyond(below, recovery.from) > 0
             {
@@ -180,6 +189,8 @@ impl Connection {
         if !is_due && those.peek().is_some() {
             self.far_window.on_loss();
             self.repairing.get_or_insert(self.next);
+            // There may be more than may go at once.
+            self.looks_for_holes = true;
         }
         those
     }

@@ -155,6 +155,20 @@ fn holes_that_the_far_end_tells_after_a_wait_go_once() {
 }
 
 #[test]
+fn of_a_long_hole_twice_as_many_go_as_arrive_and_ten_at_least() {
+    let mut story = Story::begin();
+    sends(&mut story, 60);
+    let all = |from: u32, to: u32| (from..to).collect::<Vec<_>>();
+    has(&mut story, 0, &[(57, 60)]);
+    assert_eq!(again(&mut story, 100), all(0, 10));
+    assert_eq!(again(&mut story, 100), all(10, 20), "it is not forgotten");
+    has(&mut story, 15, &[(57, 60)]);
+    assert_eq!(again(&mut story, 100), all(20, 50));
+    assert_eq!(again(&mut story, 100), all(50, 57));
+    assert_eq!(again(&mut story, 100), NONE);
+}
+
+#[test]
 fn what_the_far_end_discarded_goes_again_after_a_wait_although_it_was_told() {
     let mut story = Story::begin();
     sends(&mut story, 8);
