@@ -182,7 +182,8 @@ impl PeerBook {
             self.moved.extend(freed_by(&gone));
         }
         if self.peers.len() > 2 * self.places.len() + GAPS {
-            self.places.clear();
+            // Not `clear`, which keeps its memory.
+            self.places = Index::default();
             for peer in std::mem::take(&mut self.peers).into_iter().flatten() {
                 self.push(peer);
             }

@@ -117,7 +117,12 @@ impl PeerTable {
         self.peers.remove(key);
         if self.peers.compact() {
             self.find_all_again();
+            return;
         }
+        // Nobody moved, though the last ones may be gone.
+        let Self { peers, by_v4, by_v6, .. } = self;
+        by_v4.shrink(|place| v4_at(peers, place));
+        by_v6.shrink(|place| v6_at(peers, place));
     }
 
     /// Clients stand at other places: addresses, and those of the networks behind them, lead there from now on.
