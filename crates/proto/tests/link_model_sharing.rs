@@ -32,11 +32,25 @@ const LEAST_SHARE: f64 = 33.0;
 /// a round trip of 10 ms and a queue of 30 two have 2.5 and 2.9; else these are 0.8 to 1.6 and 2.4.
 const MOST_TIMES: (f64, f64) = (2.8, 3.2);
 
-/// What we have of a link where a plain connection comes later, percent of both, and the queue after it left, in the median, ms.
-const BESIDE_A_LATER_ONE: (f64, f64, f64) = (35.0, 66.0, 25.0);
-/// What we have where it was there first: whoever never saw the queue empty does not know how long it is, and guesses how much is half. 31 to
-/// 83 % are measured, and up to 171 ms with a queue of 500.
-const BESIDE_AN_EARLIER_ONE: (f64, f64, f64) = (27.0, 88.0, 250.0);
+/// What we have of a link beside a plain connection, percent of both, and the queue after it left, ms.
+struct Share {
+    /// At least, in the median of the seeds.
+    least_median: f64,
+    /// At least and at most, with each seed.
+    least: f64,
+    most: f64,
+    /// The queue's median at most, with each seed.
+    longest: f64,
+}
+
+/// Where it comes later.
+const BESIDE_A_LATER_ONE: Share =
+    Share { least_median: 35.0, least: 35.0, most: 66.0, longest: 25.0 };
+/// Where it was there first: whoever never saw the queue empty does not know how long it is, and guesses how much is half. 33 to 63 % are
+/// measured in the median, and up to 171 ms with a queue of 500. A single seed says little where the queue is long: of twelve with a
+/// round trip of 100 ms and a queue of 500 two have 10 and 14 %, whatever else is changed in a sender, and the others 22 to 47.
+const BESIDE_AN_EARLIER_ONE: Share =
+    Share { least_median: 31.0, least: 20.0, most: 88.0, longest: 250.0 };
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -149,7 +163,7 @@ fn beside_one(inner: Inner, (rtt_ms, queue_ms): (u64, u64), first: bool, seed: u
 }
 
 /// The cells of both round trips and three queues.
-fn share_with_a_plain_one(first: bool, (least, most, longest): (f64, f64, f64)) {
+fn share_with_a_plain_one(first: bool, bounds: &Share) {
     for rtt_ms in [20, 100] {
         for queue_ms in [30, 100, 500] {
             for inner in [Inner::Udp, Inner::Tcp] {
@@ -159,9 +173,14 @@ fn share_with_a_plain_one(first: bool, (least, most, longest): (f64, f64, f64)) 
                      seeds {SEEDS:?}"
                 );
                 for (share, queue) in seen {
-                    assert!((least..=most).contains(&share), "{share:.0} % of the link");
-                    assert!(queue <= longest, "{queue:.0} ms wait after it left");
+                    let is_right = (bounds.least..=bounds.most).contains(&share);
+                    assert!(is_right, "{share:.0} % of the link");
+                    assert!(queue <= bounds.longest, "{queue:.0} ms wait after it left");
                 }
+                let mut shares = seen.map(|(share, _)| share);
+                shares.sort_by(f64::total_cmp);
+                let median = shares[shares.len() / 2];
+                assert!(median >= bounds.least_median, "{median:.0} % of the link in the median");
             }
         }
     }
@@ -169,12 +188,12 @@ fn share_with_a_plain_one(first: bool, (least, most, longest): (f64, f64, f64)) 
 
 #[test]
 fn a_plain_connection_that_comes_later_has_about_half_and_leaves_a_short_queue() {
-    share_with_a_plain_one(true, BESIDE_A_LATER_ONE);
+    share_with_a_plain_one(true, &BESIDE_A_LATER_ONE);
 }
 
 #[test]
 fn a_plain_connection_that_was_there_first_leaves_something_and_a_short_queue() {
-    share_with_a_plain_one(false, BESIDE_AN_EARLIER_ONE);
+    share_with_a_plain_one(false, &BESIDE_AN_EARLIER_ONE);
 }
 
 /// What crosses the shared bottleneck.
