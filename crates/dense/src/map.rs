@@ -13,7 +13,8 @@ use crate::{Index, LEAST};
 pub struct DenseMap<K, T> {
     entries: Vec<Option<(K, T)>>,
     index: Index,
-    /// The places at which nothing stands, and some that were given back. None of the latter is left in it when a place comes anew.
+    /// The places at which nothing stands, and some that were given back. All of it is used up before a place is added, so that none
+    /// that was given back is taken for one that was added later.
     free: Vec<u32>,
 }
 

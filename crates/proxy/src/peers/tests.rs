@@ -75,12 +75,7 @@ fn a_client_is_found_by_its_key_after_others_came_and_went_and_got_new_keys() {
     let client = |number: u8, name: &str| PeerConfig {
         name: name.into(),
         public_key: key(number),
-        preshared_key: None,
-        address_v4: None,
-        address_v6: None,
-        prefix_v6: None,
-        formerly: None,
-        disabled: false,
+        ..configs().remove(0)
     };
     let (now, leases) = (Instant::ZERO, LeaseTable::default());
     let name = |book: &PeerBook, key| book.get(&key).map(|peer| peer.name.to_string());
