@@ -16,12 +16,12 @@
 //!
 //! A packet is in [`chains`] only while its number is missing in the [`window`].
 //!
-//! When what was missing comes, all that waited could be delivered at once. TCP takes that; but a socket of UDP holds about ninety full packets by
-//! default, and its application would lose the rest. So of others a [`BURST`] is delivered, and what is left waits for the last of it with the next
-//! deadline a [`PAUSE`] later, like a packet whose predecessor is missing.
+//! When what was missing comes, all that waited could be delivered at once. TCP takes that, and of others as much is delivered as [`spreading`] lets.
+//! What is left waits for the last of it with the next deadline a [`PAUSE`] later, like a packet whose predecessor is missing.
 
 mod by_number;
 mod chains;
+mod spreading;
 mod window;
 
 use super::histogram::Histogram;
@@ -33,22 +33,12 @@ use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 use chains::{Chains, Held, Wait};
+use spreading::{PAUSE, Spreading};
 use window::{Fate, Window};
 
 /// The longest that a packet waits, whatever the links' delays and the time of a repair are: TCP's sender would send it
 /// again by then (RFC 6298).
 pub(super) const MOST: Duration = Duration::from_secs(1);
-
-/// Packets of a flow delivered at once, if they are not TCP: the buffer of a socket takes 212,992 bytes by default on Linux, in which a full
-/// packet counts for 2,304.
-const BURST: usize = 32;
-
-/// Of what waits one part in so many is delivered at once, if that is more, and after as many pauses twice as much: however much waits,
-/// and however much comes meanwhile, it is not there for long.
-const MOST_PAUSES: usize = 8;
-
-/// Until the next: an application that is woken has read a burst by then.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A packet with its place in its flow.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +76,7 @@ pub(super) struct ByFlow {
     repair_time: Duration,
     /// When packets last ceased to wait for one that came.
     closed_at: Instant,
+    spreading: Spreading,
 }
 
 impl ByFlow {
@@ -97,6 +88,7 @@ impl ByFlow {
             pool: Pool::default(),
             repair_time: Duration::ZERO,
             closed_at: Instant::ZERO,
+            spreading: Spreading::new(),
         }
     }
 
@@ -170,6 +162,9 @@ impl ByFlow {
         out: &mut impl PacketSink,
     ) {
         let global = placed.global;
+        if !is_tcp(packet.bytes) {
+            self.spreading.on_arrival(now);
+        }
         self.advance(now, global + 1, shared, out);
         match self.window.fate(global) {
             Fate::Below => shared.stats.too_old += 1,
@@ -263,20 +258,23 @@ impl ByFlow {
         shared: &mut Shared<'_>,
         out: &mut impl PacketSink,
     ) -> Option<Instant> {
-        let burst = BURST.max(self.chains.held() / MOST_PAUSES);
         let chain = self.chains.release(missing)?;
-        let most = burst * (MOST_PAUSES + chain.bursts as usize) / MOST_PAUSES;
+        let most = self.spreading.packets(now);
         let (mut next, mut delivered) = (missing, 0);
         while let Some(held) = self.chains.take(next) {
             next = held.global;
             let takes_all = is_tcp(held.early.packet().bytes);
             self.deliver_held(now, held, shared, out);
+            if takes_all {
+                continue;
+            }
             delivered += 1;
-            if delivered >= most && !takes_all {
+            if delivered >= most {
                 self.chains.pause(next, chain, now + PAUSE);
                 break;
             }
         }
+        self.spreading.spend(delivered);
         Some(chain.wait.since)
     }
 

@@ -54,8 +54,6 @@ pub(super) struct Chain {
     pub(super) wait: Wait,
     /// Its last packet.
     tail: u64,
-    /// How often the first of it was taken out since what it waited for came.
-    pub(super) bursts: u32,
 }
 
 /// All packets that wait.
@@ -118,8 +116,7 @@ impl Chains {
         if let Some(before) = before {
             wait = before.wait.join(wait);
         }
-        let bursts = before.map_or(0, |before| before.bursts);
-        self.put_chain(missing, Chain { wait, tail, bursts });
+        self.put_chain(missing, Chain { wait, tail });
         if before.is_none_or(|before| before.wait.deadline != wait.deadline) {
             self.note_deadline(wait.deadline, missing);
         }
@@ -167,7 +164,7 @@ impl Chains {
     pub(super) fn pause(&mut self, taken: u64, chain: Chain, until: Instant) {
         if chain.tail != taken {
             let wait = Wait { deadline: until, ..chain.wait };
-            self.put_chain(taken, Chain { wait, bursts: chain.bursts + 1, ..chain });
+            self.put_chain(taken, Chain { wait, ..chain });
             self.note_deadline(until, taken);
         }
     }
