@@ -196,6 +196,30 @@ fn a_rate_that_changes_is_followed_both_ways() {
     }
 }
 
+/// A satellite gives each user another share every second.
+#[test]
+fn a_rate_that_changes_every_second_is_followed_within_a_few_round_trips() {
+    let rates = [50.0, 10.0, 100.0, 10.0, 80.0, 20.0, 100.0, 15.0];
+    let full = Link { queue_ms: 300, ..link(100.0, 25) };
+    let mut lab = full.lab();
+    let start = lab.now;
+    let seconds = 40;
+    let rate = |second: u64| rates[second as usize % rates.len()];
+    for second in 0..seconds {
+        let now = Link { mbit: rate(second), ..full };
+        lab.links[0].down.plan_change(start + s(second), now.conditions());
+    }
+    let mut streams = [udp(&lab, full, 1.1, s(seconds))];
+    let queues = run(&mut lab, full, &mut streams, start + s(seconds));
+    let carried = rates.iter().sum::<f64>() / rates.len() as f64;
+    let of_all = Link { mbit: carried, ..full };
+    let got = of_all.udp(streams[0].mbit_between(start + s(8), start + s(seconds)));
+    let most = part(&queues, 0.95);
+    println!("{got:.1} %, queue {most:.0} ms of the highest rate at p95");
+    assert!(got >= 82.0, "{got:.1} %");
+    assert!(most <= 60.0, "queue {most:.1} ms");
+}
+
 /// A satellite's handover: the path becomes longer and shorter again. What was added to it is no queue, and nobody else keeps it.
 #[test]
 fn a_path_that_becomes_longer_is_not_taken_for_company() {

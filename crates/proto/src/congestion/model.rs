@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | queue | the one-way delay now over the least of ten seconds; what jitter adds is measured, and allowed for | [`delay`] |
 //! | rate | follows what is delivered upwards at once; downwards only under a standing queue. So a time with little to send changes nothing | [`rate`] |
+//! | a rate that varies | where it fell again and again, more is tried sooner | [`variation`] |
 //! | bursts of a fresh path | leave as fast as trains arrive | [`train`] |
 //! | fairness | a higher rate aims at a shorter queue, so that models that share a path come to have the same | `Model::target_share` |
 //! | losses | alone are nothing; more than usual without a queue are tried; those of a time in which nothing came through are an outage | [`loss`] |
@@ -32,6 +33,7 @@ mod rate;
 mod rival;
 mod round;
 mod train;
+mod variation;
 mod view;
 
 use ropewalk_settings::Bitrate;
@@ -46,6 +48,7 @@ use self::rate::Rates;
 use self::rival::Rival;
 use self::round::Round;
 use self::train::Trains;
+use self::variation::Variation;
 use self::view::duration;
 use super::{AckSample, ArrivalSample, Controller, LossSample, PathModel};
 use crate::time::{Duration, Instant};
@@ -143,6 +146,7 @@ pub struct Model {
     recent_rates: Least,
     late_rates: Least,
     lately: f64,
+    variation: Variation,
     /// What was delivered while a queue was too long, the largest of two rounds; 0: none was.
     full_rates: Least,
     delivered_full: f64,
@@ -212,6 +216,7 @@ impl Model {
             recent_rates: Least::default(),
             late_rates: Least::default(),
             lately: 0.0,
+            variation: Variation::default(),
             full_rates: Least::default(),
             delivered_full: 0.0,
             confirmed: first,
@@ -460,6 +465,9 @@ impl Controller for Model {
         }
         if let Some(arrival) = &sample.arrival {
             self.on_arrival(t, arrival);
+            if self.delays.queue() > self.limit() {
+                self.variation.on_queue(t);
+            }
             let is_full = self.is_far() && self.queue() > self.limit();
             let full = if is_full { self.rates.short } else { 0.0 };
             self.delivered_full = self.full_rates.note_for_most(real(self.round.number), full, 2.0);

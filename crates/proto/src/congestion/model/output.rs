@@ -95,12 +95,13 @@ impl Model {
         if !self.rates.held_back {
             return if self.knows_rate(t) { KNOWN_GAIN } else { UNLIMITED_GAIN };
         }
-        let most = match self.free_rounds {
+        let free_rounds = self.free_rounds.saturating_add(self.variation.spared_rounds());
+        let most = match free_rounds {
             5.. => 1.0,
             3.. => 0.5,
             _ => 0.25,
         };
-        1.0 + (error * f64::from(1 << self.free_rounds.min(8))).min(most)
+        1.0 + (error * f64::from(1 << free_rounds.min(8))).min(most)
     }
 
     /// Whether a queue told lately what the path carries, and nothing since that it is less: a burst that leaves faster would only

@@ -184,6 +184,9 @@ impl Model {
     pub(super) fn has_yielded(&mut self, t: f64) -> bool {
         let (seconds, trips, share) = YIELDED;
         self.lately = self.late_rates.note_for_most(t, self.rate, LATELY);
+        if self.lately > 0.0 {
+            self.variation.on_rate(t, self.rate / self.lately);
+        }
         if self.delays.standing() < self.target() {
             self.stands_since = t;
         }
