@@ -21,10 +21,11 @@
 //!   that are unknown here (Multipath TCP, TCP-AO, Fast Open).
 //! - Nothing is acknowledged that was not found whole: a checksum is looked at before.
 //! - What is lost behind the tunnel goes again, as a sender's own repair would do it: by the ranges that the far end tells (RFC 6675),
-//!   and after a wait.
+//!   by a probe of the last segment (RFC 8985), and after a wait.
 //! - What this end says in the far one's name goes into this end's TUN alone.
 
 mod connection;
+mod far_trip;
 mod far_window;
 mod kept;
 mod near_trip;
@@ -145,7 +146,7 @@ pub struct LocallyAcknowledged {
     pub connections: usize,
     /// Segments acknowledged since the tunnel began, before the far end had them.
     pub segments: u64,
-    /// Segments sent again because the far end missed them.
+    /// Segments sent again because the far end missed them, or as a probe whether it does.
     pub sent_again: u64,
     /// Connections that were reset because the far end never confirmed what was acknowledged.
     pub lost: u64,
@@ -500,7 +501,7 @@ impl LocalAcks {
         let mut keeps = false;
         for (key, connection) in &mut self.connections {
             let again: Vec<_> = connection
-                .again(now, patience, waits(*key) > 0)
+                .again(now, patience, round_trip, waits(*key) > 0)
                 .map(|kept| kept.packet.to_vec())
                 .collect();
             for mut packet in again {

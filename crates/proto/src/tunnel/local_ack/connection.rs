@@ -1,11 +1,14 @@
 //! One TCP connection, as this end of the tunnel sees it: what its near end sends is acknowledged here and kept until the
-//! far end has confirmed it. How it opens stands in `opening.rs`, what goes again in `again.rs`.
+//! far end has confirmed it. How it opens stands in `opening.rs`, what goes again in `again.rs`, and what is made of the last segments
+//! of a burst in `tail.rs`.
 
 mod again;
 mod opening;
+mod tail;
 
 use arrayvec::ArrayVec;
 
+use super::far_trip::FarTrip;
 use super::far_window::{Explained, FarWindow};
 use super::kept::{Kept, Store};
 use super::near_trip::NearTrip;
@@ -15,6 +18,7 @@ use crate::packet::buffer::PacketBuffer;
 use crate::time::Instant;
 use again::Recovery;
 use opening::Opening;
+use tail::Tail;
 
 /// Ranges that may be ahead of a hole. What comes in one more is the far end's to acknowledge.
 const MOST_EARLY: usize = 8;
@@ -114,6 +118,8 @@ pub(super) struct Connection {
     goes_again: bool,
     /// What was not confirmed in time goes again from its first segment on.
     recovery: Option<Recovery>,
+    /// The last segments that were kept.
+    tail: Tail,
     /// What the near end said last of the far one's numbers: its window and clock.
     near_window: u16,
     near_time: Option<Times>,
@@ -123,6 +129,7 @@ pub(super) struct Connection {
     /// the place of this one when the other end agrees.
     successor: Option<Box<Connection>>,
     pub(super) near_trip: NearTrip,
+    far_trip: FarTrip,
     far_window: FarWindow,
     pub(super) used_at: Instant,
     /// An acknowledgement is due.
@@ -242,6 +249,7 @@ impl Connection {
         }
         self.advance(range.1);
         self.far_window.on_sent(now, self.confirmed, self.next);
+        self.measure(now);
         if let (Some(own), Some(times)) = (&mut self.times, segment.times) {
             own.echo = times.value;
         }
@@ -313,6 +321,7 @@ impl Connection {
         if self.kept.is_empty() {
             (self.progress_at, self.timeouts) = (now, 0);
         }
+        self.tail.note_kept(now);
         self.kept.keep(Kept::new(segment.seq, segment.end(), packet));
     }
 
@@ -373,8 +382,10 @@ impl Connection {
             self.far_edge = edge;
             self.is_limited = true;
         }
+        self.note_answer(segment, is_wider);
         if beyond(segment.ack, self.confirmed) >= 0 {
             self.note_window(segment);
+            self.far_trip.on_confirmed(now, segment.ack);
         }
         let confirms = beyond(segment.ack, self.confirmed) > 0;
         if confirms {

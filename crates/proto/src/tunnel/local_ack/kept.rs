@@ -47,6 +47,15 @@ impl Store {
         self.segments.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Where the last one begins and ends.
+    pub(super) fn last(&self) -> Option<Range> {
+        self.segments.back().map(|kept| (kept.seq, kept.end))
+    }
+
     /// Keeps one; nearly always the last.
     pub(super) fn keep(&mut self, kept: Kept) {
         self.marks.note_kept(kept.seq);
@@ -116,6 +125,11 @@ impl Store {
     /// Whether any segment is marked.
     pub(super) fn has_marks(&self) -> bool {
         !self.marks.is_empty()
+    }
+
+    /// Whether the far end told to have one beyond the first, and not that.
+    pub(super) fn begins_with_hole(&self) -> bool {
+        self.has_marks() && self.segments.front().is_some_and(|first| !first.is_sacked)
     }
 
     /// How many segments the far end told to have since this was last asked.

@@ -2,6 +2,7 @@
 
 mod holes;
 mod story;
+mod tail;
 
 use super::near_trip::NearTrip;
 use super::segment::{Range, Segment, flag};
@@ -212,6 +213,7 @@ fn a_far_end_that_says_nothing_is_asked_ever_more_rarely_and_at_last_the_near_en
         heard.extend(story.after(100));
         times.extend(story.again.drain(..).map(|segment| (tenth, place(segment.seq))));
     }
+    assert_eq!(times.remove(0), (1, 1000), "a probe");
     assert!(times.iter().all(|(_, place)| *place == 0));
     let times: Vec<_> = times.iter().map(|(tenth, _)| tenth / 10).collect();
     assert_eq!(times, [1, 3, 8, 17, 35, 70, 142]);

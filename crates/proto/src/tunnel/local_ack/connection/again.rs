@@ -8,6 +8,7 @@
 //! - **Nothing told beyond** what it confirms, be it that it has no more, or that it tells no ranges: each acknowledgement that confirms
 //!   a part of what was under way shows that the next segment is lost (RFC 6582), and so do three that say nothing new where it tells
 //!   no ranges. From there on all goes again, one segment, two and so on, until the far end proves to have what comes next.
+//! - **Too little beyond a hole, or nothing**: a wait takes the place of proof, and the last segment goes as a probe (`tail.rs`).
 //! - **Nothing confirmed in time**: the far end may have discarded what it told to have (RFC 2018 §8). The marks are forgotten, and all
 //!   goes again in the same way, but for what it tells to have from then on.
 
@@ -143,12 +144,14 @@ impl Connection {
         Some(if beyond(end, to) > 0 { to } else { end })
     }
 
-    /// The segments that are to go again: those of the holes that the far end told, or the first ones of all where it says nothing
-    /// for `patience`. `is_waiting`: some of them have not gone yet. To be asked at regular times.
+    /// The segments that are to go again: those of the holes that the far end told, the last one as a probe, or the first ones of all
+    /// where it says nothing for `patience`. `round_trip`: that of the tunnel. `is_waiting`: some of them have not gone yet. To be
+    /// asked at regular times.
     pub(in crate::tunnel::local_ack) fn again(
         &mut self,
         now: Instant,
         patience: Duration,
+        round_trip: Duration,
         is_waiting: bool,
     ) -> impl Iterator<Item = &Kept> {
         let arrived = self.kept.take_arrived();
@@ -167,6 +170,7 @@ impl Connection {
             (self.duplicates, self.looks_for_holes) = (0, false);
             self.repairing = Some(self.next);
         }
+        let probe = self.look_at_tail(now, round_trip, is_waiting);
         self.start_over();
         let due = self.recovery.as_mut().filter(|recovery| recovery.is_due());
         let is_due = due.is_some();
@@ -175,6 +179,8 @@ impl Connection {
             let from = recovery.from;
             recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
             (from, recovery.to, recovery.most, Duration::ZERO)
+        } else if let Some((_, end)) = probe {
+            (end.wrapping_sub(1), end, 1, Duration::ZERO)
         } else {
             let (below, most) = self.holes(arrived).unwrap_or((self.confirmed, 0));
             if let Some(recovery) = &mut self.recovery
@@ -186,11 +192,15 @@ impl Connection {
             (self.confirmed, below, most, patience / 2)
         };
         let mut those = self.kept.again(now, from, below, most, pause).peekable();
-        if !is_due && those.peek().is_some() {
-            self.far_window.on_loss();
-            self.repairing.get_or_insert(self.next);
-            // There may be more than may go at once.
-            self.looks_for_holes = true;
+        if those.peek().is_some() && probe.is_none() {
+            self.far_trip.forget_asked();
+            self.tail.forget_probe();
+            if !is_due {
+                self.far_window.on_loss();
+                self.repairing.get_or_insert(self.next);
+                // There may be more than may go at once.
+                self.looks_for_holes = true;
+            }
         }
         those
     }
@@ -202,7 +212,8 @@ impl Connection {
     }
 
     fn late_at(&self, patience: Duration) -> Instant {
-        self.progress_at + patience * (1 << self.timeouts.min(MOST_DOUBLED))
+        let late_at = self.progress_at + patience * (1 << self.timeouts.min(MOST_DOUBLED));
+        late_at.max(self.tail.answered_by())
     }
 
     /// Whether the far end was waited for in vain so often that nobody will ever hear of it.

@@ -2,9 +2,11 @@
 
 use arrayvec::ArrayVec;
 
+use super::tail::Tail;
 use super::{Connection, FIRST_ROOM, From};
 use crate::packet::FiveTuple;
 use crate::time::Instant;
+use crate::tunnel::local_ack::far_trip::FarTrip;
 use crate::tunnel::local_ack::far_window::FarWindow;
 use crate::tunnel::local_ack::kept::Store;
 use crate::tunnel::local_ack::near_trip::NearTrip;
@@ -47,9 +49,10 @@ impl Connection {
             From::Near => (Some(opening), None),
             From::Far => (None, Some(opening)),
         };
-        let mut near_trip = NearTrip::default();
-        if from == From::Far {
-            near_trip.ask(now);
+        let (mut near_trip, mut far_trip) = (NearTrip::default(), FarTrip::default());
+        match from {
+            From::Near => far_trip.on_sent(now, segment.seq.wrapping_add(1)),
+            From::Far => near_trip.ask(now),
         }
         Some(Self {
             ends,
@@ -78,12 +81,14 @@ impl Connection {
             is_shut: false,
             goes_again: false,
             recovery: None,
+            tail: Tail::default(),
             near_window: 0,
             near_time: None,
             near_ended: false,
             far_ended: false,
             successor: None,
             near_trip,
+            far_trip,
             far_window: FarWindow::default(),
             used_at: now,
             is_due: false,
@@ -97,9 +102,11 @@ impl Connection {
         asked.is_some_and(|asked| asked.seq == segment.seq)
     }
 
-    /// The connection is asked for once more: only the answer to that says how far the near end is (RFC 6298 §3).
+    /// The connection is asked for once more: only the answer to that says how far the near end is, and none how far the far end is
+    /// (RFC 6298 §3).
     pub(in crate::tunnel::local_ack) fn ask_again(&mut self, now: Instant) {
         self.near_trip.ask_again(now);
+        self.far_trip.forget_asked();
     }
 
     /// One end asks for another connection between the same ends. Anybody can forge that (RFC 5961 §4).
@@ -125,7 +132,8 @@ impl Connection {
         segment: &Segment,
     ) -> bool {
         if self.is_open {
-            // The answer once more, or forged: both ends know better.
+            // The answer once more, or forged: both ends know better. When it is confirmed says nothing.
+            self.far_trip.forget_asked();
             return true;
         }
         self.used_at = now;
@@ -140,8 +148,14 @@ impl Connection {
         }
         *answered = Some(opening);
         match from {
-            From::Near => self.near_trip.on_near(now, segment),
-            From::Far => self.near_trip.ask(now),
+            From::Near => {
+                self.near_trip.on_near(now, segment);
+                self.far_trip.on_sent(now, segment.seq.wrapping_add(1));
+            }
+            From::Far => {
+                self.far_trip.on_confirmed(now, segment.ack);
+                self.near_trip.ask(now);
+            }
         }
         if let (Some(near), Some(far)) = (self.near, self.far) {
             self.is_open = true;

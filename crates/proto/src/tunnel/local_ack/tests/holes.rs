@@ -17,6 +17,9 @@ use crate::tunnel::local_ack::segment::{Range, flag};
 
 const NONE: [u32; 0] = [];
 
+/// With a tunnel of this round trip a second's silence is no proof, and no reason for a probe.
+const LONG: Duration = Duration::from_millis(500);
+
 #[test]
 fn many_holes_of_one_window_go_again_in_the_same_turn_and_once() {
     let mut story = Story::begin();
@@ -62,6 +65,7 @@ fn what_was_lost_once_more_goes_after_a_pause_while_the_far_end_speaks() {
 #[test]
 fn a_segment_that_is_only_late_does_not_go_again() {
     let mut story = Story::begin();
+    story.backlog.round_trip = LONG;
     sends(&mut story, 20);
     has(&mut story, 0, &[(1, 2)]);
     has(&mut story, 0, &[(1, 3)]);
@@ -76,6 +80,7 @@ fn a_segment_that_is_only_late_does_not_go_again() {
 #[test]
 fn the_last_hole_goes_when_the_ones_before_it_are_filled_although_little_lies_beyond_it() {
     let mut story = Story::begin();
+    story.backlog.round_trip = LONG;
     sends(&mut story, 10);
     has(&mut story, 2, &[(8, 10), (3, 7)]);
     assert_eq!(again(&mut story, 100), [2]);
@@ -195,6 +200,7 @@ fn what_the_far_end_tells_after_a_wait_does_not_go_again() {
 #[test]
 fn ranges_that_cannot_be_change_nothing() {
     let mut story = Story::begin();
+    story.backlog.round_trip = LONG;
     sends(&mut story, 10);
     let lies = [
         // Beyond what was sent, and from the first number on that it misses.
@@ -238,6 +244,7 @@ fn ranges_may_lie_around_the_end_of_all_numbers() {
 #[test]
 fn what_came_twice_is_told_below_what_is_confirmed_and_shows_no_loss() {
     let mut story = Story::begin();
+    story.backlog.round_trip = LONG;
     sends(&mut story, 10);
     for _ in 0..4 {
         has(&mut story, 5, &[(0, 1)]);
@@ -258,6 +265,7 @@ fn a_fourth_range_is_read_where_no_clock_takes_its_place() {
 #[test]
 fn a_far_end_without_ranges_has_its_first_segment_again_after_three_words_and_then_hole_by_hole() {
     let mut story = Story::begin();
+    story.backlog.round_trip = LONG;
     story.acks = LocalAcks::new(true);
     story.opens(&[1, 1, 3, 3, 7, 1, 1, 1, 1, 1, 1, 1]);
     sends(&mut story, 10);
@@ -416,7 +424,7 @@ fn unmarked(store: &mut Store, from: u32) -> Vec<u32> {
 }
 
 /// So many segments of 1000 bytes are under way.
-fn sends(story: &mut Story, segments: u32) {
+pub(super) fn sends(story: &mut Story, segments: u32) {
     for at in 0..segments {
         assert_eq!(story.sends(at * 1000, 1000), FromNear::Keep);
     }
@@ -424,13 +432,13 @@ fn sends(story: &mut Story, segments: u32) {
 }
 
 /// The far end has all of the first segments, and these beyond.
-fn has(story: &mut Story, first: u32, beyond: &[(u32, u32)]) -> Option<Vec<u8>> {
+pub(super) fn has(story: &mut Story, first: u32, beyond: &[(u32, u32)]) -> Option<Vec<u8>> {
     let ranges: Vec<_> = beyond.iter().map(|(a, b)| (a * 1000, b * 1000)).collect();
     story.confirms(first * 1000, &ranges)
 }
 
 /// So much later: the segments that go again.
-fn again(story: &mut Story, ms: u64) -> Vec<u32> {
+pub(super) fn again(story: &mut Story, ms: u64) -> Vec<u32> {
     story.after(ms);
     story.again.drain(..).map(|segment| place(segment.seq) / 1000).collect()
 }
@@ -484,7 +492,7 @@ impl FarEnd {
 
 /// After how many milliseconds all of so many segments are confirmed by a far end 20 ms away, on the way to which some are lost at
 /// first.
-fn repaired_within(segments: u32, is_lost: impl Fn(u32) -> bool) -> u64 {
+pub(super) fn repaired_within(segments: u32, is_lost: impl Fn(u32) -> bool) -> u64 {
     let mut story = Story::begin();
     sends(&mut story, segments);
     let mut far = FarEnd::default();
