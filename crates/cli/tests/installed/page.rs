@@ -13,6 +13,7 @@ use ropewalk_netlab::stage::Stage;
 use ropewalk_netlab::tool;
 use ropewalk_netlab::topology::{TopologyConfig, WanConfig};
 use ropewalk_settings::Bitrate;
+use serde_json::json;
 use toml::Table;
 
 use crate::browser::{Browser, PROGRAMS};
@@ -127,6 +128,7 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
              down: {factor: 'rate', why: 'full'}}).children].map((line) => line.textContent).join()",
         );
         assert_eq!(verdict, "wan0,over TLS,rate: full");
+        days_and_times(&mut browser);
 
         // A link that fails is shown with its reason while the page stays.
         topology.client().ip("link set wan1 down").unwrap();
@@ -194,6 +196,32 @@ fn past_and_reasons(browser: &mut Browser) {
          document.getElementById('why').innerText.includes('all down: ')",
         PATIENCE,
     );
+}
+
+/// Below the charts stand days where times alone would not say when, and times where they say something.
+fn days_and_times(browser: &mut Browser) {
+    // Up to 14:33 on July 3, by the browser's own clock: from when, and whether day and time are shown.
+    for (from, has_day, has_time) in [
+        ("2026, 6, 3, 13, 36", false, true),
+        ("2026, 6, 2, 14, 36", true, true),
+        ("2026, 6, 1, 14, 36", true, true),
+        ("2026, 5, 3, 15, 0", true, false),
+    ] {
+        let shown = browser.ask(&format!(
+            "(() => {{ \
+               const moments = [new Date({from}), new Date(2026, 6, 3, 14, 33)]; \
+               const [from, now] = moments.map((moment) => moment / 1000); \
+               const none = {{down_bps: [null], up_bps: [null], down_bytes: 0, up_bytes: 0}}; \
+               showPast({{history: {{state: 'on'}}, from, now, step_s: 360, all: none, links: [], used: [], events: []}}); \
+               const spans = document.querySelectorAll('#charts > .head > span'); \
+               return [spans[0], spans[2]].map((span, place) => [ \
+                 span.textContent.includes(moments[place].toLocaleDateString([], {{month: 'short', day: 'numeric'}})), \
+                 span.textContent.includes(moments[place].toLocaleTimeString([], {{hour: '2-digit', minute: '2-digit'}}))]); \
+             }})()"
+        ));
+        let expected = json!([has_day, has_time]);
+        assert_eq!(shown, json!([expected, expected]), "from {from}");
+    }
 }
 
 /// `[control]` of a config.

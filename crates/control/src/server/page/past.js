@@ -1,9 +1,10 @@
 // What was carried over the last hour, day or month, each link stacked on the others, and what happened.
 
-// Seconds, and whether its times are days.
+// Seconds, and whether the table has all days.
 const RANGES = { hour: [3600, false], day: [86400, false], month: [31 * 86400, true] };
-// Seconds between two questions; points, events and colours at most; days of the table where the month is not asked for.
-const PAST_PAUSE = 15, POINTS = 240, EVENTS = 60, COLOURS = 8, FEW_DAYS = 3;
+// Seconds between two questions; points, events and colours at most; days of the table where the month is not asked for; the most
+// days of a chart whose ends have a time beside the day.
+const PAST_PAUSE = 15, POINTS = 240, EVENTS = 60, COLOURS = 8, FEW_DAYS = 3, TIMED_DAYS = 3;
 let range = "day", pastTimer = null;
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -82,18 +83,26 @@ function happened(event) {
   return make("p", "", "", make("span", "faint", when), ` ${what}${event.text ? `: ${event.text}` : ""}`);
 }
 
+// Where the charts begin and end: a time says nothing without its day where the days differ, and little over many days.
+function ends(from, to) {
+  const [first, last] = [from, to].map((seconds) => new Date(seconds * 1000));
+  const day = { month: "short", day: "numeric" }, time = { hour: "2-digit", minute: "2-digit" };
+  const sameDay = first.toDateString() === last.toDateString();
+  const parts = to - from > TIMED_DAYS * 86400 ? day : sameDay ? time : { ...day, ...time };
+  return [first, last].map((moment) => moment.toLocaleString([], parts));
+}
+
 function showPast(report) {
-  const off = report.history.state === "off", days = RANGES[range][1];
+  const off = report.history.state === "off";
   byId("past").hidden = false;
   byId("past-note").textContent = [off ? "Nothing is remembered: `days` in [history] of the config is 0." : "", report.history.trouble,
     report.history.state === "no-clock" ? "Nothing has a date before this machine's clock is set." : ""].filter(Boolean).join(" ");
   if (off || report.all.down_bps.length === 0) return byId("charts").replaceChildren();
-  const time = (seconds) => (days ? new Date(seconds * 1000).toLocaleDateString([], { month: "short", day: "numeric" })
-    : new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }));
-  const ends = make("div", "head faint", "", make("span", "", time(report.from)),
-    make("span", "", `a point is ${span(report.step_s)}`), make("span", "", time(report.now)));
+  const [first, last] = ends(report.from, report.now);
+  const axis = make("div", "head faint", "", make("span", "", first),
+    make("span", "", `a point is ${span(report.step_s)}`), make("span", "", last));
   const events = report.events.length > 0 ? report.events.map(happened) : [make("p", "faint", "Nothing happened in this time.")];
-  byId("charts").replaceChildren(chart("↓ down", "down_bps", report), chart("↑ up", "up_bps", report), ends, legend(report),
+  byId("charts").replaceChildren(chart("↓ down", "down_bps", report), chart("↑ up", "up_bps", report), axis, legend(report),
     usedTable(report), make("h3", "", "What happened"), ...events);
 }
 
