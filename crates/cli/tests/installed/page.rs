@@ -165,11 +165,17 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
 
 /// The page shows what was carried before, each link upon the other, and what limits each now.
 fn past_and_reasons(browser: &mut Browser) {
-    // Of an hour and of a month: the links both ways, with an outline, a colour and an entry in the legend each.
+    // Of an hour and of a month: the links both ways, with an outline, a colour and an entry in the legend each. What was
+    // there before is of another time, and fades until they come.
     for (place, range) in [(0, "hour"), (2, "month")] {
-        browser.ask(&format!("document.querySelectorAll('#ranges button')[{place}].click()"));
+        let is_faded = browser.ask(&format!(
+            "document.querySelectorAll('#ranges button')[{place}].click(), \
+             Number(getComputedStyle(document.getElementById('charts')).opacity) < 1"
+        ));
+        assert_eq!(is_faded, true, "{range}");
         let shown = format!(
             "document.querySelector('#ranges [aria-pressed=true]').textContent === '{range}' && \
+             getComputedStyle(document.getElementById('charts')).opacity === '1' && \
              document.querySelectorAll('#charts svg').length === 2 && \
              [...document.querySelectorAll('#charts path')].filter((path) => path.getAttribute('d') && \
              getComputedStyle(path).fill !== 'rgb(0, 0, 0)').length === 4 && \

@@ -94,6 +94,7 @@ function ends(from, to) {
 
 function showPast(report) {
   const off = report.history.state === "off";
+  byId("charts").removeAttribute("aria-busy");
   byId("past").hidden = false;
   byId("past-note").textContent = [off ? "Nothing is remembered: `days` in [history] of the config is 0." : "", report.history.trouble,
     report.history.state === "no-clock" ? "Nothing has a date before this machine's clock is set." : ""].filter(Boolean).join(" ");
@@ -107,6 +108,8 @@ function showPast(report) {
 }
 
 function chooseRange(name) {
+  // What is there is of another time, until the answer comes.
+  if (name !== range) byId("charts").setAttribute("aria-busy", "true");
   range = name;
   for (const button of byId("ranges").children) button.setAttribute("aria-pressed", String(button.textContent === name));
   clearTimeout(pastTimer);
