@@ -76,6 +76,20 @@ pub enum Change {
     },
 }
 
+/// What came of a fix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// A config file is changed.
+    Edited {
+        /// Where it is kept as it was.
+        kept: PathBuf,
+    },
+    /// The config file has the change already and was not touched: a daemon that lacks it must be restarted.
+    AlreadyThere,
+}
+
 impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,25 +117,30 @@ impl fmt::Display for Change {
 }
 
 impl Fix {
-    /// Does it; `role` is whose config an edit changes. Returns where the file is kept as it was.
+    /// Does it; `role` is whose config an edit changes.
     ///
     /// # Errors
     /// What could not be done, with the reason. An edit that fails leaves the file as it was.
-    pub fn apply(&self, role: Role) -> anyhow::Result<Option<PathBuf>> {
+    pub fn apply(&self, role: Role) -> anyhow::Result<Outcome> {
         match self {
-            Self::Edit { file, change } => edit(role, file, change).map(Some),
+            Self::Edit { file, change } => edit(role, file, change),
             Self::Close { file } => close(file)
                 .with_context(|| format!("cannot close {}", file.display()))
-                .map(|()| None),
-            Self::Run { commands } => commands.iter().try_for_each(|one| run(one)).map(|()| None),
+                .map(|()| Outcome::Done),
+            Self::Run { commands } => {
+                commands.iter().try_for_each(|one| run(one)).map(|()| Outcome::Done)
+            }
         }
     }
 }
 
-fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<PathBuf> {
+fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<Outcome> {
     let source = Source::read(file)?;
     let text =
         change.made(source.text()).with_context(|| format!("cannot change {}", file.display()))?;
+    if means_the_same(source.text(), &text) {
+        return Ok(Outcome::AlreadyThere);
+    }
     let new = Source::from_text(file, &text, KeyFiles::Disk);
     match role {
         Role::Client => ropewalk_client::Config::parse(&new).map(drop),
@@ -132,7 +151,15 @@ fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("cannot keep a copy of {}", file.display()))?;
     ropewalk_daemon::file::rewrite(file, text.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(copy)
+    Ok(Outcome::Edited { kept: copy })
+}
+
+/// Whether both say the same, however it is written: an edit may write line ends in another way.
+fn means_the_same(before: &str, after: &str) -> bool {
+    match (before.parse::<toml::Table>(), after.parse::<toml::Table>()) {
+        (Ok(before), Ok(after)) => before == after,
+        _ => false,
+    }
 }
 
 /// Writes `FILE.old`, or `FILE.old.2` and so on: the first of these that is not there.
@@ -186,6 +213,9 @@ fn add(document: &mut DocumentMut, list: &str, values: &[String]) -> anyhow::Res
     let item = document.entry(list).or_insert_with(|| value(Array::new()));
     // A list of one may be written as that one.
     if let Some(one) = item.as_str().map(str::to_owned) {
+        if values.iter().all(|value| *value == one) {
+            return Ok(());
+        }
         put(item, [one].into_iter().collect());
     }
     let Some(array) = item.as_array_mut() else { bail!("`{list}` is no list") };
@@ -350,6 +380,30 @@ mod tests {
             let text = format!("[proxy]\naddress = \"{host}\"\n");
             let made = Change::Port { old: DEFAULT_PORT, new: 443 }.made(&text).unwrap();
             assert!(made.contains(expected), "{made}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_the_change_already_is_left_as_it_is_without_a_copy() {
+        let on = || Change::Switch { key: "sandbox", on: true };
+        let listed =
+            || Change::Add { list: "exclude_interfaces", values: vec!["wlan0".to_owned()] };
+        let left_out = || Change::LeaveOut { interface: "wlan0".to_owned() };
+        for (text, change) in [
+            ("sandbox=true # for good\n", on()),
+            ("sandbox = true\r\ntun = {}\r\n", on()),
+            ("exclude_interfaces = [ 'wlan0', 'x' ]\n", listed()),
+            ("exclude_interfaces = 'wlan0'\n", listed()),
+            ("exclude_interfaces = 'wlan0'\n", left_out()),
+            ("[[link]]\ninterface = \"wlan0\"\nenabled = false\n", left_out()),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("client.toml");
+            std::fs::write(&file, text).unwrap();
+            let fix = Fix::Edit { file: file.clone(), change };
+            assert_eq!(fix.apply(Role::Client).unwrap(), Outcome::AlreadyThere, "{text}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{text}");
         }
     }
 

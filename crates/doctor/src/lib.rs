@@ -49,7 +49,7 @@ use ropewalk_control::api::Role;
 use serde::Serialize;
 
 pub use finding::{Finding, Level};
-pub use fix::Fix;
+pub use fix::{Fix, Outcome};
 
 /// All findings about one daemon.
 #[derive(Clone, Debug, Serialize)]

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow};
 use ropewalk_control::api::Role;
 use ropewalk_control::config::Source;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG};
-use ropewalk_doctor::{Examination, Finding, Fix, Level, examine};
+use ropewalk_doctor::{Examination, Finding, Fix, Level, Outcome, examine};
 use serde::Serialize;
 
 use super::check_config::role_of;
@@ -80,17 +80,21 @@ fn fix(examinations: &[Examination], agreed: bool) -> Result<bool, Failure> {
             continue;
         }
         match fix.apply(role) {
-            Ok(Some(copy)) => {
+            Ok(Outcome::Edited { kept }) => {
                 print(&format!(
                     "  done; as it was: {}. A running daemon needs `sudo ropewalk reload`, or a restart\n",
-                    copy.display()
+                    kept.display()
                 ))?;
                 done = true;
             }
-            Ok(None) => {
+            Ok(Outcome::Done) => {
                 print("  done\n")?;
                 done = true;
             }
+            Ok(Outcome::AlreadyThere) => print(&format!(
+                "  the file says so already, and is left as it is. A running daemon must be restarted: \
+                 `sudo systemctl restart ropewalk-{role}`\n"
+            ))?,
             // The others may work.
             Err(error) => print(&plain(&format!("  failed: {error:#}\n")))?,
         }

@@ -180,6 +180,14 @@ fn a_sandbox_that_is_off_is_on_from_the_next_start() {
         assert_eq!(fs::read_to_string(file.with_file_name("client0.toml.old")).unwrap(), before);
         // What the running one gave up, and what not, stays as it is.
         only(ward.examine(client, &file, ""), "sandbox.off", &[]);
+        // To write it once more would not help.
+        let tried = ward.try_to_fix(client, &file, "");
+        let said = String::from_utf8_lossy(&tried.stdout);
+        assert!(tried.status.success(), "{tried:?}");
+        let restart = "must be restarted: `sudo systemctl restart ropewalk-client`";
+        assert!(said.contains(restart) && !said.contains("  done"), "{said}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), after);
+        assert!(!file.with_file_name("client0.toml.old.2").exists(), "{said}");
 
         *ward.stage.deployment().client_config(0) = after.parse().unwrap();
         ward.stage.connect([0, 1]).unwrap();
