@@ -4,12 +4,15 @@
 //! transaction holds if nothing stands in its way, and else says what does. Where its clients and those that are there may be too many
 //! together, it looks which of its own are new, and does nothing if there is no room for all of these.
 //!
+//! One import at a time brings clients in, so that two do not together pass what each alone may: it writes `fleet` anew, as it is, which
+//! ends any other, and looks once more. That needs no key of its own, and nothing that an import which crashed could leave behind.
+//!
 //! ```text
 //!   clients ──> as many as one transaction takes ──> 8 transactions at a time ──> in
 //!                                                       │ something stands there
 //!                                                       ├─ just so: it was brought in before
 //!                                                       ├─ another's: refused, with the reason
-//!                                                       └─ nothing: once more, without the others
+//!                                                       └─ nothing: once more, without the others; or another import has begun
 //! ```
 //!
 //! What was brought in stays, whatever becomes of the rest: the same import, done again, goes on from there.
@@ -23,7 +26,7 @@ use etcd_client::{Compare, KeyValue, Txn, TxnOp};
 use futures_util::stream::{self, StreamExt as _};
 use ropewalk_settings::PublicKey;
 
-use crate::changes::{ChangeError, Changes, absent, inner};
+use crate::changes::{ChangeError, Changes, absent, inner, unchanged};
 use crate::layout::{ClientValue, Owner, Place, Unknown, VERSION, read};
 
 /// Keys of clients that are brought in with one transaction: etcd takes 128 conditions and as many changes (`--max-txn-ops`), and
@@ -35,6 +38,10 @@ const UNDER_WAY: usize = 8;
 
 /// How often clients are tried of which somebody changed something meanwhile.
 const TRIES: u32 = 8;
+
+/// Why an import ends that another one has taken the turn from.
+const OTHER_BEGAN: &str = "another import into this fleet began, and so this one ended: both together might have passed `max_peers`. What it \
+     brought in stays. Run it again when the other one is over: it goes on from there";
 
 /// A client, as files have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,8 +108,8 @@ impl Changes {
     /// told how many of the clients are settled.
     ///
     /// # Errors
-    /// The fleet would have more than `max_clients`: nothing is written then. Or it is another one, or the registry does not answer:
-    /// what was brought in before stays.
+    /// The fleet would have more than `max_clients`: no client is written then. Or it is another one, another import began, or the
+    /// registry does not answer: what was brought in before stays.
     pub async fn import(
         &self,
         clients: &[FiledClient],
@@ -120,7 +127,9 @@ impl Changes {
         }
         self.look_for_room(&first, max_clients).await?;
         self.agree().await?;
-        let fleet = self.fleet().await?;
+        let fleet = self.take_turn().await?;
+        // Another import may have brought clients in since: from now on none does.
+        self.look_for_room(&first, max_clients).await?;
         let bringing = stream::iter(batches(&first)).map(|batch| self.bring(batch, &fleet));
         let mut bringing = pin!(bringing.buffer_unordered(UNDER_WAY));
         while let Some(some) = bringing.next().await {
@@ -172,6 +181,22 @@ impl Changes {
         Some(format!("its address {address} is outside the pool of the fleet"))
     }
 
+    /// Ends whatever other import is under way: its transactions hold only while `fleet` is as it read it, and here that is written
+    /// anew, as it is. Returns the condition that no other one has done so since.
+    async fn take_turn(&self) -> Result<Compare, ChangeError> {
+        let key = self.store.layout().fleet();
+        for _ in 0..TRIES {
+            let is_so = self.fleet().await?;
+            let Some(kv) = self.store.get(&key).await? else { continue };
+            let anew = TxnOp::put(key.clone(), kv.value(), None);
+            let change = Txn::new().when([is_so]).and_then([anew]);
+            if let Some(revision) = self.store.change_at(&change).await? {
+                return Ok(unchanged(&key, revision));
+            }
+        }
+        Err(ChangeError::Busy)
+    }
+
     /// Whether there is room for those of these clients that are new.
     async fn look_for_room(
         &self,
@@ -219,10 +244,10 @@ impl Changes {
 
     /// Brings in those of whom nothing is taken, and says of the others what is. They are at most as many as one transaction takes.
     async fn bring(&self, clients: &[Filed<'_>], fleet: &Compare) -> Result<Brought, ChangeError> {
-        let (mut left, mut fleet) = (clients.to_vec(), fleet.clone());
+        let mut left = clients.to_vec();
         let mut brought = Brought::default();
         for _ in 0..TRIES {
-            let Some(there) = self.try_bring(&left, &fleet).await? else {
+            let Some(there) = self.try_bring(&left, fleet).await? else {
                 brought.added += left.len();
                 return Ok(brought);
             };
@@ -233,7 +258,8 @@ impl Changes {
             }
             if left.len() == before {
                 // Nothing of theirs stands there: it is the fleet that is not as it was.
-                fleet = self.fleet().await?;
+                self.fleet().await?;
+                return Err(ChangeError::Wish(OTHER_BEGAN.to_owned()));
             }
         }
         Err(ChangeError::Busy)

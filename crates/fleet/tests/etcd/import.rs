@@ -88,7 +88,8 @@ fn an_import_in_parts_is_done_again_without_a_change_and_goes_on_where_it_was_in
         assert_eq!(counts(&again), (0, 550, 0));
         assert_eq!(settled.last(), Some(&550));
         assert!(settled.is_sorted() && settled.len() > 5, "told as it goes on: {settled:?}");
-        assert_eq!(one.store.head().await.unwrap().revision, revision, "nothing was written");
+        let after = one.store.head().await.unwrap().revision;
+        assert_eq!(after, revision + 1, "nothing was written but `fleet`, as it was");
 
         // Somebody ends it in the middle.
         let (all, stop) = (filed(1000, 2000), Notify::new());
@@ -187,5 +188,51 @@ fn an_import_of_more_clients_than_the_fleet_takes_is_refused_before_anything_is_
         etcd.put(one.store.layout().fleet(), other, None).await.unwrap();
         let told = one.import(&filed(1000, 1), 10, |_| {}).await.unwrap_err().to_string();
         assert!(told.contains("is of the fleet `other`"), "{told}");
+    });
+}
+
+#[test]
+fn of_two_imports_at_once_that_fit_alone_and_not_together_one_comes_in_and_the_other_is_told() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, other) = (proxy(&bed, "one"), proxy(&bed, "other"));
+        for round in 0..20_u16 {
+            // Each fits into one transaction.
+            let (these, those) = (filed(100 * round, 30), filed(100 * round + 50, 30));
+            let most = 30 * (usize::from(round) + 1);
+            let (first, second) =
+                tokio::join!(one.import(&these, most, |_| {}), other.import(&those, most, |_| {}));
+            let there = bed.all(&one).await.clients.len();
+            assert_eq!(there, most, "round {round}: {first:?} and {second:?}");
+            let (come, refused) = match (first, second) {
+                (Ok(come), Err(refused)) | (Err(refused), Ok(come)) => (come, refused.to_string()),
+                both => panic!("round {round}: {both:?}"),
+            };
+            assert_eq!((come.added, come.known), (30, 0));
+            assert!(refused.contains("`max_peers`"), "{refused}");
+        }
+    });
+}
+
+#[test]
+fn an_import_during_which_another_one_begins_ends_and_goes_on_from_there_when_it_is_done_again() {
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, other) = (proxy(&bed, "one"), proxy(&bed, "other"));
+        let (all, few, begun) = (filed(0, 6000), filed(7000, 10), Notify::new());
+        let progress = |_| begun.notify_one();
+        let beside = async {
+            begun.notified().await;
+            other.import(&few, MANY, |_| {}).await
+        };
+        let (ended, beside) = tokio::join!(one.import(&all, MANY, progress), beside);
+        assert_eq!(beside.unwrap().added, 10, "the one that began later");
+        let told = ended.unwrap_err().to_string();
+        assert!(told.contains("another import") && told.contains("Run it again"), "{told}");
+        let between = bed.all(&one).await.clients.len() - 10;
+        println!("{between} of 6000 clients were in when the other one began");
+        assert!((1..6000).contains(&between));
+        let again = one.import(&all, MANY, |_| {}).await.unwrap();
+        assert_eq!((again.added, again.known), (6000 - between, between));
     });
 }
