@@ -13,6 +13,7 @@
 //! | [`mirror`] | keeps the copy true: list and watch |
 //! | [`last_known`] | what a proxy knew before it was started, from a file of its own |
 //! | `keeping` | when that file is written |
+//! | `words` | what a proxy says of its clients' sessions, on its way to the thread of [`service`] |
 //! | [`presence`] | what a proxy says of itself, under a lease |
 //! | [`transfer`] | clients of files, brought in and taken out |
 //! | [`service`] | all of it on a thread, for a running proxy |
@@ -30,6 +31,7 @@ pub mod presence;
 pub mod service;
 pub mod store;
 pub mod transfer;
+mod words;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use crate::layout::{FleetValue, ProxyState};
 use crate::mirror::{Mirror, now};
 use crate::presence::{Own, Presence, RENEWAL};
 use crate::store::{Access, Store};
+use crate::words::{SessionWord, Words};
 use crate::{FleetProxy, proxies};
 
 /// Orders, and news, that may wait.
@@ -78,8 +79,6 @@ enum Order {
     Invite(Invite, oneshot::Sender<Result<(Option<PublicKey>, usize), ChangeError>>),
     Remove(String, oneshot::Sender<Result<Removed, ChangeError>>),
     Enable(String, bool, oneshot::Sender<Result<(PublicKey, bool), ChangeError>>),
-    Session(PublicKey, Option<u64>),
-    Keep(PublicKey),
 }
 
 /// A wish for an invitation.
@@ -99,6 +98,7 @@ pub struct Invite {
 #[derive(Debug)]
 pub struct Service {
     orders: Option<mpsc::Sender<Order>>,
+    words: Arc<Words>,
     mirror: Mirror,
     thread: Option<JoinHandle<()>>,
 }
@@ -111,13 +111,14 @@ impl Service {
     pub fn start(options: Options, news: mpsc::Sender<News>) -> io::Result<Self> {
         let (orders, taken) = mpsc::channel(QUEUE);
         let mirror = Mirror::default();
-        let of_thread = mirror.clone();
+        let words = Arc::<Words>::default();
+        let of_thread = (mirror.clone(), Arc::clone(&words));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("registry".into()).spawn(move || {
             let serving = Serving::new(options, of_thread, news);
             LocalSet::new().block_on(&runtime, serving.run(taken));
         })?;
-        Ok(Self { orders: Some(orders), mirror, thread: Some(thread) })
+        Ok(Self { orders: Some(orders), words, mirror, thread: Some(thread) })
     }
 
     /// The copy in memory.
@@ -162,19 +163,12 @@ impl Service {
 
     /// A session began then (in microseconds since 1970), or has ended.
     pub fn note_session(&self, client: PublicKey, since_us: Option<u64>) {
-        let order = Order::Session(client, since_us);
-        let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
-        if !matches!(sent, Some(Ok(()))) {
-            tracing::warn!(%client, "the registry does not hear of a session: it is too slow");
-        }
+        self.words.note(client, since_us);
     }
 
     /// This client said that it moves to another proxy: its session here is displaced ten minutes later.
     pub fn keep_session(&self, client: PublicKey) {
-        if let Some(orders) = &self.orders {
-            // Full: its flows end a little early.
-            drop(orders.try_send(Order::Keep(client)));
-        }
+        self.words.note_moving(client);
     }
 
     fn ask<T: 'static>(
@@ -207,6 +201,8 @@ struct Serving {
     changes: Changes,
     presence: Presence,
     max_clients: usize,
+    /// What the proxy says of sessions.
+    words: Arc<Words>,
     news: mpsc::Sender<News>,
     /// The proxies that were told last, and when.
     told: (Arc<[FleetProxy]>, Instant),
@@ -226,7 +222,11 @@ struct Serving {
 }
 
 impl Serving {
-    fn new(options: Options, mirror: Mirror, news: mpsc::Sender<News>) -> Self {
+    fn new(
+        options: Options,
+        (mirror, words): (Mirror, Arc<Words>),
+        news: mpsc::Sender<News>,
+    ) -> Self {
         let Options { access, terms, own, max_clients, kept_in } = options;
         let store = Store::new(access);
         let proxy = own.id.clone();
@@ -235,6 +235,7 @@ impl Serving {
             changes: Changes { store, mirror, terms, proxy },
             presence,
             max_clients,
+            words,
             news,
             told: (Arc::from([]), Instant::now()),
             state: ProxyState::Serving,
@@ -259,6 +260,7 @@ impl Serving {
         let mut renewal = tokio::time::interval(RENEWAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut not_before = Instant::now();
+        let words = Arc::clone(&self.words);
         loop {
             let behind = self.agreed && self.presence.is_behind();
             tokio::select! {
@@ -266,6 +268,7 @@ impl Serving {
                     Some(order) => self.take(order),
                     None => break,
                 },
+                () = words.wait() => self.take_words(),
                 Some(seen) = changes.recv() => if self.see(seen).await.is_err() { break },
                 Some(agreement) = agreements.recv() => {
                     if self.note_agreement(agreement).await.is_err() { break }
@@ -381,18 +384,24 @@ impl Serving {
         self.keeping.write(Instant::now(), Box::new(content));
     }
 
-    fn take(&mut self, order: Order) {
-        let order = match order {
-            Order::Session(client, since) => {
+    /// Hears what was said of sessions since the last time.
+    fn take_words(&mut self) {
+        for (client, word) in self.words.take() {
+            if let Some(session) = word.session {
                 self.kept.remove(&client);
-                return self.presence.note(client, since);
+                let since = match session {
+                    SessionWord::Began(since) => Some(since),
+                    SessionWord::Ended => None,
+                };
+                self.presence.note(client, since);
             }
-            Order::Keep(client) => {
+            if word.moves {
                 self.kept.insert(client, Instant::now() + KEPT);
-                return;
             }
-            order => order,
-        };
+        }
+    }
+
+    fn take(&self, order: Order) {
         let Ok(place) = Arc::clone(&self.under_way).try_acquire_owned() else { return };
         let (changes, max) = (self.changes.clone(), self.max_clients);
         // Whoever asked may be gone.
@@ -409,7 +418,6 @@ impl Serving {
                 Order::Enable(name, enabled, reply) => {
                     drop(reply.send(changes.enable(&name, enabled).await));
                 }
-                Order::Session(..) | Order::Keep(_) => {}
             }
         });
     }

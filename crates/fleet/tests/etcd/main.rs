@@ -333,6 +333,28 @@ fn the_newest_session_wins_and_the_older_proxy_is_told() {
 }
 
 #[test]
+fn an_end_of_a_session_is_heard_of_however_much_was_said_while_etcd_did_not_answer() {
+    const WORDS: u64 = 5000;
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let (one, _news) = bed.serve("one");
+        one.note_session(client(1), Some(1));
+        bed.wait_for(&one, |cache| cache.sessions.contains_key(&client(1))).await;
+        bed.cut(true);
+        for since in 1..=WORDS {
+            one.note_session(client(2), Some(since));
+        }
+        one.note_session(client(1), None);
+        bed.cut(false);
+        bed.wait_for(&one, |cache| {
+            let other = cache.sessions.get(&client(2)).map(|session| session.since_us);
+            other == Some(WORDS) && !cache.sessions.contains_key(&client(1))
+        })
+        .await;
+    });
+}
+
+#[test]
 fn the_session_that_etcd_saw_begin_later_wins_though_the_other_proxys_clock_is_an_hour_ahead() {
     const AN_HOUR_AHEAD: u64 = 3_600_000_000;
     let Some(bed) = Bed::new(&[]) else { return };
