@@ -100,7 +100,7 @@ impl PeerBook {
         }
     }
 
-    /// These keys are nobody's any more, and these are clients, as the registry says. Those that were so already stay as they
+    /// These keys are nobody's any more, and then these are clients, as the registry says. Those that were so already stay as they
     /// are; returns the others, and what was routed to those of them that have a session and from now on other addresses: it ends, and
     /// the book knows only the new ones then.
     pub fn change(

@@ -113,7 +113,7 @@ pub enum Outcome {
     Settled(PublicKey, Claim),
     /// At another proxy, or by the registry's own hand, clients went and came.
     Changed {
-        /// These keys are nobody's any more.
+        /// These keys are nobody's any more, or were nobody's for a moment: these are in `come`, too.
         gone: Vec<PublicKey>,
         /// These are clients now, or others than before.
         come: Vec<PeerConfig>,

@@ -188,26 +188,6 @@ impl Etcd {
         };
         Outcome::Settled(client, claim)
     }
-
-    /// What changes of clients mean; of several changes of one the last counts.
-    fn changed(changes: Vec<Change>) -> Outcome {
-        let mut last = BTreeMap::new();
-        for change in changes {
-            match change {
-                Change::Came(key, client) => drop(last.insert(key, Some(client))),
-                Change::Gone(key) => drop(last.insert(key, None)),
-                Change::Session(_) | Change::Proxies => {}
-            }
-        }
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
-        for (key, client) in last {
-            match client {
-                Some(client) => come.push(peer(key, &client)),
-                None => gone.push(key),
-            }
-        }
-        Outcome::Changed { gone, come }
-    }
 }
 
 impl Registry for Etcd {
@@ -307,7 +287,7 @@ impl Registry for Etcd {
                 asked.answer(Err(refused(&error)));
                 Vec::new()
             }
-            News::Fleet(FleetNews::Changes(changes)) => vec![Self::changed(changes)],
+            News::Fleet(FleetNews::Changes(changes)) => vec![changed(changes)],
             News::Fleet(FleetNews::Displaced(client, since)) => {
                 // It may have begun another one here meanwhile.
                 let is_present = self.sessions.get(&client) == Some(&since);
@@ -364,6 +344,29 @@ impl Registry for Etcd {
             foreign: mirrored.cache.foreign.clone(),
         })
     }
+}
+
+/// What changes of clients mean, in the order in which they were made: of several of one client the last counts, and that it was
+/// gone before that, for then its session is over.
+#[must_use]
+pub fn changed(changes: Vec<Change>) -> Outcome {
+    // Of each client whether it was gone, and what it is in the end.
+    let mut clients: BTreeMap<PublicKey, (bool, Option<Client>)> = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Came(key, client) => clients.entry(key).or_default().1 = Some(client),
+            Change::Gone(key) => drop(clients.insert(key, (true, None))),
+            Change::Session(_) | Change::Proxies => {}
+        }
+    }
+    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    for (key, (was_gone, client)) in clients {
+        if was_gone {
+            gone.push(key);
+        }
+        come.extend(client.map(|client| peer(key, &client)));
+    }
+    Outcome::Changed { gone, come }
 }
 
 /// When a session that begins at `clock` began: the clocks of two proxies differ, and it is newer than the one that is known of.
@@ -473,7 +476,40 @@ pub fn refused(error: &ChangeError) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    #[test]
+    fn of_several_changes_of_a_client_the_last_counts_and_that_it_was_gone_between() {
+        let key = |number: u8| PublicKey::from_bytes([number; 32]);
+        let came = |number: u8, last: u8| {
+            let address_v4 = Ipv4Addr::new(10, 77, 0, last);
+            let client =
+                Client { name: "laptop".into(), address_v4, address_v6: None, disabled: false };
+            Change::Came(key(number), client)
+        };
+        let changes = vec![
+            // One goes, and comes again just as it was.
+            Change::Gone(key(1)),
+            came(1, 2),
+            // One comes, and goes.
+            came(2, 3),
+            Change::Gone(key(2)),
+            // One changes twice, another one after it was gone.
+            came(3, 4),
+            came(3, 5),
+            came(4, 6),
+            Change::Gone(key(4)),
+            came(4, 7),
+            came(4, 8),
+        ];
+        let Outcome::Changed { gone, come } = changed(changes) else { panic!("nothing changed") };
+        assert_eq!(gone, [key(1), key(2), key(4)]);
+        let come: Vec<_> = come.iter().map(|peer| (peer.public_key, peer.address_v4)).collect();
+        let now = |number: u8, last: u8| (key(number), Some(Ipv4Addr::new(10, 77, 0, last)));
+        assert_eq!(come, [now(1, 2), now(3, 5), now(4, 8)]);
+    }
 
     #[test]
     fn a_session_that_begins_is_newer_than_the_known_one_whatever_the_clock_says() {

@@ -31,6 +31,7 @@ use ropewalk_proxy::daemon::{Command, Daemon, Host};
 use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::handover::{Handover, Mailbox};
 use ropewalk_proxy::leases::{LeaseTable, Leases};
+use ropewalk_proxy::registry::etcd;
 use ropewalk_proxy::registry::files::Files;
 use ropewalk_proxy::registry::peers_file::PeersFile;
 use ropewalk_proxy::registry::{News, Outcome, Registry};
@@ -129,24 +130,10 @@ impl Registry for Told {
     }
 
     fn hear(&mut self, config: &Config, news: News) -> Vec<Outcome> {
-        let changes = match news {
-            News::Fleet(FleetNews::Changes(changes)) => changes,
-            news => return self.0.hear(config, news),
-        };
-        let come = changes.into_iter().map(|change| match change {
-            Change::Came(public_key, client) => PeerConfig {
-                name: client.name,
-                public_key,
-                preshared_key: None,
-                address_v4: Some(client.address_v4),
-                address_v6: client.address_v6,
-                prefix_v6: None,
-                formerly: None,
-                disabled: client.disabled,
-            },
-            other => panic!("the tests tell of no such thing: {other:?}"),
-        });
-        vec![Outcome::Changed { gone: Vec::new(), come: come.collect() }]
+        match news {
+            News::Fleet(FleetNews::Changes(changes)) => vec![etcd::changed(changes)],
+            news => self.0.hear(config, news),
+        }
     }
 
     fn note_session(&mut self, client: PublicKey, is_up: bool) {
@@ -156,6 +143,12 @@ impl Registry for Told {
             false => sessions.remove(&client),
         };
     }
+}
+
+/// A client with this key and inner address came.
+fn came(key: &PrivateKey, address_v4: [u8; 4]) -> Change {
+    let (name, address_v4) = ("of the fleet".into(), address_v4.into());
+    Change::Came(key.public_key(), Client { name, address_v4, address_v6: None, disabled: false })
 }
 
 /// The proxy.
@@ -310,10 +303,16 @@ impl Bed {
 
     /// As the registry of a fleet has it, there is a client with this key and inner address.
     pub(crate) fn tell_of(&self, key: &PrivateKey, address_v4: [u8; 4]) {
-        let (name, address_v4) = ("of the fleet".into(), address_v4.into());
-        let client = Client { name, address_v4, address_v6: None, disabled: false };
-        let news = FleetNews::Changes(vec![Change::Came(key.public_key(), client)]);
-        self.command(Command::Registry(News::Fleet(news)));
+        self.tell(vec![came(key, address_v4)]);
+    }
+
+    /// The same, and between two looks at the registry it was taken out and came in again.
+    pub(crate) fn tell_of_again(&self, key: &PrivateKey, address_v4: [u8; 4]) {
+        self.tell(vec![Change::Gone(key.public_key()), came(key, address_v4)]);
+    }
+
+    fn tell(&self, changes: Vec<Change>) {
+        self.command(Command::Registry(News::Fleet(FleetNews::Changes(changes))));
     }
 
     /// A packet comes by the queue of this worker.

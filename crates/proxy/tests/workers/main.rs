@@ -17,6 +17,7 @@ use ropewalk_control::invitation::Invitation;
 use ropewalk_proto::endpoint::EndpointStats;
 use ropewalk_proto::event::{EndReason, Event};
 use ropewalk_proto::tunnel::LinkState;
+use ropewalk_proto::wire::frame::CloseReason;
 use ropewalk_proto::wire::hello::answer::Refusal;
 use ropewalk_settings::{PrivateKey, SchedulerKind, Scheduling};
 
@@ -291,6 +292,28 @@ fn an_address_that_a_connected_client_gives_up_is_routed_to_it_no_more() {
         crowd.run_until("the route of its new address is the only one", |crowd| {
             crowd.is_connected(end) && leads_to(&bed, [10, 77, 9, 2])
         });
+        bed.stop(&mut crowd);
+    }
+}
+
+#[test]
+fn the_session_of_a_client_that_went_and_came_again_is_over_though_both_are_told_at_once() {
+    for home in 0..WORKERS {
+        let mut bed = Bed::new(&[]);
+        let mut crowd = Crowd::new(&bed);
+        let key = keys_at(&bed, home, 1).remove(0);
+        bed.tell_of(&key, [10, 77, 9, 1]);
+        let end = crowd.add(&key, None);
+        crowd.run_until("it is connected, and the registry knows", |crowd| {
+            crowd.is_connected(end) && bed.sessions().contains(&key.public_key())
+        });
+        bed.wait_for_routes(&mut crowd, 1);
+        bed.tell_of_again(&key, [10, 77, 9, 1]);
+        let removed = Event::SessionEnded(EndReason::Closed(CloseReason::Removed));
+        crowd.run_until("its session is over", |crowd| {
+            crowd.count(|event| *event == removed) == 1 && bed.sessions().is_empty()
+        });
+        bed.wait_for_routes(&mut crowd, 0);
         bed.stop(&mut crowd);
     }
 }
