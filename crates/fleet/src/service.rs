@@ -423,6 +423,8 @@ impl Serving {
     }
 
     async fn see(&mut self, changes: Vec<Change>) -> Result<(), Unheard> {
+        // Who moves is known before it is asked whose session is newer.
+        self.take_words();
         let mut clients = Vec::new();
         for change in changes {
             match change {

@@ -227,8 +227,17 @@ impl Endpoint {
         true
     }
 
-    /// A client has a newer session with another proxy: the one here ends, as with a newer one here.
+    /// A client has a newer session with another proxy: the one here ends, as with a newer one here. If the client has just said that
+    /// it moves, that is the session to which it does, and whoever says so has not heard it: the one here goes on until the client ends it.
     pub fn displace_peer(&mut self, now: Instant, key: PublicKey) {
+        let moves = |peer: &Peer| {
+            let mut sessions =
+                peer.indices().into_iter().filter_map(|index| self.sessions.get(index));
+            sessions.any(|session| session.tunnel.begins_to_move(now))
+        };
+        if self.peers.get(&key).is_some_and(moves) {
+            return;
+        }
         self.end_peer(now, key, CloseReason::Replaced, EndReason::Elsewhere);
     }
 

@@ -72,6 +72,11 @@ impl Client {
         }
     }
 
+    /// Whether its proxy has confirmed that, or there is none to be told.
+    pub(crate) fn has_told_moving(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.tunnel.has_told_moving())
+    }
+
     /// What was acknowledged to senders of TCP goes to the session that takes the place of this one.
     pub(crate) fn hand_over(&mut self) -> Option<LocalAcks> {
         Some(self.session.as_mut()?.tunnel.hand_over())

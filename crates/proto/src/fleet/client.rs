@@ -61,6 +61,8 @@ const FRESH: Duration = Duration::from_secs(3 * 240 + 60);
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 /// A proxy that answers questions and gives no session is waited for so long.
 const OPENING_PATIENCE: Duration = Duration::from_secs(5);
+/// The next proxy waits for so long until the present one has confirmed that the client moves.
+const WORD_PATIENCE: Duration = Duration::from_secs(3);
 /// A proxy that gave no session is not tried again for so long, while there are others.
 const SHUN: Duration = Duration::from_secs(60);
 
@@ -114,7 +116,7 @@ struct Known {
 
 /// The session beside the present one.
 enum Beside {
-    /// It is being opened, since then.
+    /// It is being opened, since then, or waits for it.
     Next(Box<Slot>, Why, Instant),
     /// Flows that began there stay there.
     Old(Box<Slot>, Pins),
@@ -275,6 +277,8 @@ impl FleetClient {
         }
         let beside = match &self.beside {
             Some(Beside::Old(_, pins)) => Some(pins.over_at()),
+            Some(Beside::Next(..)) if self.may_ask_next() => Some(self.looked),
+            Some(Beside::Next(slot, _, since)) if slot.waits => Some(*since + WORD_PATIENCE),
             Some(Beside::Next(_, _, since)) => Some(*since + OPENING_PATIENCE),
             Some(Beside::Closing(_)) | None => None,
         };

@@ -55,6 +55,16 @@ impl Tunnel {
         self.fleet.moving = Some(Progress::Due);
     }
 
+    /// Whether the proxy has confirmed that, or it was not said (client only).
+    pub(crate) fn has_told_moving(&self) -> bool {
+        self.fleet.moving.is_none_or(|moving| moving == Progress::Confirmed)
+    }
+
+    /// Whether the client has just said that it moves, so that not everybody need have heard it (proxy only).
+    pub(crate) fn begins_to_move(&self, now: Instant) -> bool {
+        self.fleet.heard_moving.is_some_and(|heard| now < heard + MOVING_PAUSE)
+    }
+
     /// Sends what is due. `false`: the batch is full.
     pub(super) fn send_fleet(&mut self, now: Instant, out: &mut impl TransmitSink) -> bool {
         self.send_list(now, out) && self.send_moving(now, out)
@@ -104,7 +114,7 @@ impl Tunnel {
 
     /// The client moves. Its owner is told once in a while, however often that is said.
     pub(super) fn on_moving(&mut self, now: Instant) {
-        if self.fleet.heard_moving.is_some_and(|heard| now < heard + MOVING_PAUSE) {
+        if self.begins_to_move(now) {
             return;
         }
         self.fleet.heard_moving = Some(now);

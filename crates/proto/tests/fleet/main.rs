@@ -126,6 +126,58 @@ fn a_draining_proxy_is_left_without_the_loss_of_a_packet_and_flows_stay_where_th
 }
 
 #[test]
+fn a_proxy_that_is_farther_than_the_next_one_hears_that_its_client_moves_before_that_has_a_session()
+{
+    for seed in 32..40 {
+        let mut world = World::new(seed, &[60, 5]);
+        let first = world.named(0);
+        world.client.set_named(world.now, vec![first], &mut world.tun);
+        world.connect();
+        world.tell_fleet(&[0, 1]);
+        let next = world.stream(&[1], 0, ms(2000));
+        // What is said is lost now and then, and said again.
+        world.loss = if seed % 2 == 0 { 0 } else { 30 };
+        world.proxies[0].state = ProxyState::Draining;
+        world.tell_fleet(&[0, 1]);
+        let next = world.stream(&[1], next, ms(15_000));
+        assert_eq!((world.present(), moves(&world)), (1, vec![Why::Drained]), "seed {seed}");
+        assert_eq!((&world.moving[..], world.told_first), (&[0][..], true), "seed {seed}");
+        world.run_for(ms(3000));
+        assert!(world.seen(1, 1).is_empty(), "seed {seed}");
+        assert_eq!(world.seen(0, 1).last(), Some(&(next - 1)), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_client_that_moves_keeps_its_session_though_its_proxy_hears_of_the_newer_one_too_early() {
+    let mut world = World::new(31, &[10, 30]);
+    world.connect();
+    world.tell_fleet(&[0, 1]);
+    let next = world.stream(&[1], 0, ms(2000));
+    world.proxies[0].state = ProxyState::Draining;
+    world.tell_fleet(&[0, 1]);
+    let mut number = next;
+    while world.present() == 0 {
+        number = world.stream(&[1], number, ms(20));
+        assert!(number - next < 400, "it moves within eight seconds");
+    }
+    let displace = |world: &mut World| {
+        let key = world.proxies[0].endpoint.stats().peers[0].key;
+        world.proxies[0].endpoint.displace_peer(world.now, key);
+    };
+    displace(&mut world);
+    number = world.stream(&[1], number, ms(12_000));
+    world.run_for(ms(1000));
+    assert_eq!(world.seen(0, 1), (0..number).collect::<Vec<_>>(), "none is lost, none moves");
+    // Later it is another one, or the time is over.
+    displace(&mut world);
+    world.stream(&[1], number, ms(1000));
+    world.run_for(ms(100));
+    assert!(world.proxies[0].endpoint.stats().peers[0].session.is_none());
+    assert_eq!(world.seen(1, 1).last(), Some(&(number + 49)));
+}
+
+#[test]
 fn the_clients_of_a_proxy_that_drains_move_within_seconds_and_not_all_at_once() {
     let moved = |seed| {
         let mut world = World::new(seed, &[10, 30]);

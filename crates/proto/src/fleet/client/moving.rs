@@ -8,7 +8,7 @@ use ropewalk_settings::PublicKey;
 use super::{
     ASK_AGAIN, ASK_OFTEN, ASK_ROAMING, ASK_SLOWLY, Beside, Candidate, Client, ClientConfig, FRESH,
     FleetClient, FleetEvent, Known, OPENING_PATIENCE, Pins, QUICK_ROUNDS, ROAMING, SHUN,
-    SILENT_AFTER, Slot, Watch, Why, draw, nearest,
+    SILENT_AFTER, Slot, WORD_PATIENCE, Watch, Why, draw, nearest,
 };
 use crate::fleet::ProxyState;
 use crate::fleet::choice::{HYSTERESIS, ROAMED};
@@ -25,7 +25,7 @@ impl FleetClient {
         if self.closed {
             return;
         }
-        self.settle_beside(now);
+        self.settle_beside(now, sink);
         if !self.has_choice() || self.links.is_empty() {
             return self.begin_with_first(now, sink);
         }
@@ -226,14 +226,35 @@ impl FleetClient {
     fn begin_move(&mut self, now: Instant, to: PublicKey, why: Why, sink: &mut impl PacketSink) {
         self.drop_beside(now);
         let Some(mut slot) = self.open(now, to) else { return };
+        if keeps_flows(why) {
+            // Another proxy is asked when the present one has heard it: else it may hear first that there is a newer session, and end its own
+            // with all that is under way.
+            self.present.client.tell_moving();
+            slot.waits = true;
+        }
         for (key, link) in &self.links {
             slot.set_link(now, *key, Some(link), sink);
         }
-        if keeps_flows(why) {
-            // Before another proxy has a newer session, and all others hear of it.
-            self.present.client.tell_moving();
-        }
         self.beside = Some(Beside::Next(Box::new(slot), why, now));
+    }
+
+    /// Whether the next proxy waits, and need not any more: the present one knows that the client moves, or may be silent.
+    pub(super) fn may_ask_next(&self) -> bool {
+        let waits = matches!(&self.beside, Some(Beside::Next(slot, ..)) if slot.waits);
+        waits && (self.present.client.has_told_moving() || self.is_doubted())
+    }
+
+    /// Asks the next proxy for a session, if it need not wait any more.
+    fn ask_next(&mut self, now: Instant, sink: &mut impl PacketSink) {
+        let may = self.may_ask_next();
+        if let Some(Beside::Next(slot, _, since)) = &mut self.beside
+            && (may || now >= *since + WORD_PATIENCE)
+        {
+            (slot.waits, *since) = (false, now);
+            for (key, link) in &self.links {
+                slot.set_link(now, *key, Some(link), sink);
+            }
+        }
     }
 
     /// A client towards this proxy, without links.
@@ -246,8 +267,9 @@ impl FleetClient {
     }
 
     /// Goes on with the session beside the present one.
-    fn settle_beside(&mut self, now: Instant) {
+    fn settle_beside(&mut self, now: Instant, sink: &mut impl PacketSink) {
         match &mut self.beside {
+            Some(Beside::Next(slot, ..)) if slot.waits => self.ask_next(now, sink),
             Some(Beside::Next(slot, _, since)) => {
                 if slot.is_up() {
                     self.promote(now);

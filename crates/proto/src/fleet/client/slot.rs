@@ -28,11 +28,13 @@ pub(super) struct Slot {
     pub(super) client: Client,
     /// What happened while it was not in use.
     pub(super) events: Vec<ClientEvent>,
+    /// It has no links yet: the present proxy is to know first that the client moves.
+    pub(super) waits: bool,
 }
 
 impl Slot {
     pub(super) const fn new(key: PublicKey, addresses: Vec<SocketAddr>, client: Client) -> Self {
-        Self { key, addresses, client, events: Vec::new() }
+        Self { key, addresses, client, events: Vec::new(), waits: false }
     }
 
     /// Whether a link of its session carries packets.
@@ -45,7 +47,7 @@ impl Slot {
         self.client.patience().map_or(SILENT_AFTER, |patience| patience.max(MIN_PATIENCE))
     }
 
-    /// The link as it leads to this proxy; it is taken out where it does not.
+    /// The link as it leads to this proxy; it is taken out where it does not. One that waits has none.
     pub(super) fn set_link(
         &mut self,
         now: Instant,
@@ -53,6 +55,9 @@ impl Slot {
         link: Option<&FleetLink>,
         sink: &mut impl PacketSink,
     ) {
+        if self.waits {
+            return;
+        }
         let config = link.map(|link| LinkConfig {
             paths: paths(link, &self.addresses).collect(),
             ..link.config.clone()
