@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{PutOptions, Txn, TxnOp};
 use ropewalk_settings::PublicKey;
@@ -26,6 +26,9 @@ const LEASE_S: i64 = 10;
 
 /// How often the lease is renewed.
 pub const RENEWAL: Duration = Duration::from_secs(3);
+
+/// So long sessions are said in a row: meanwhile the lease is not renewed, and nothing else is heard of or done.
+const PORTION: Duration = Duration::from_secs(1);
 
 /// How often a session that others write, too, is tried.
 const TRIES: u32 = 8;
@@ -64,6 +67,8 @@ pub struct Presence {
     restored: u64,
     /// Those of which etcd does not know yet, or knows still.
     unsaid: std::collections::BTreeSet<PublicKey>,
+    /// Sessions of which another proxy was found to have a newer one, with when ours began. Nobody was told so far.
+    displaced: Vec<(PublicKey, u64)>,
     /// The state and the load that were said last.
     said: Option<(ProxyState, u8)>,
 }
@@ -100,6 +105,7 @@ impl Presence {
             sessions: BTreeMap::new(),
             restored: 0,
             unsaid: std::collections::BTreeSet::new(),
+            displaced: Vec::new(),
             said: None,
         }
     }
@@ -191,29 +197,37 @@ impl Presence {
         Ok(())
     }
 
-    /// Says what is new. Returns the sessions of which another proxy has a newer one, with when ours began.
+    /// Whether sessions are left that a portion had no time for.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.lease.is_some() && !self.unsaid.is_empty()
+    }
+
+    /// Says what is new, a portion of it if that is much. Returns the sessions of which another proxy has a newer one, with when ours began.
     ///
     /// # Errors
-    /// etcd does not answer, or another proxy has this id; what was not said is said later.
+    /// etcd does not answer, or another proxy has this id; what was not said or returned is so later.
     pub async fn say(&mut self) -> Result<Vec<(PublicKey, u64)>, StoreError> {
         let Some(lease) = self.lease else { return Ok(Vec::new()) };
         self.note_restored();
         if self.has_news() {
             self.say_proxy(lease).await?;
         }
-        let mut displaced = Vec::new();
-        while let Some(client) = self.unsaid.first().copied() {
+        let begun = Instant::now();
+        while let Some(client) = self.unsaid.first().copied()
+            && begun.elapsed() < PORTION
+        {
             match self.sessions.get(&client).copied() {
                 Some(own) => {
                     if self.say_session(client, own, lease).await? {
-                        displaced.push((client, own.since_us));
+                        self.displaced.push((client, own.since_us));
                     }
                 }
                 None => self.say_end(client).await?,
             }
             self.unsaid.remove(&client);
         }
-        Ok(displaced)
+        Ok(std::mem::take(&mut self.displaced))
     }
 
     async fn say_proxy(&mut self, lease: i64) -> Result<(), StoreError> {

@@ -297,7 +297,7 @@ impl Serving {
                         }
                     }
                     // Without a lease nothing can be said before the next renewal.
-                    if self.presence.is_behind() { not_before = not_before.max(Instant::now() + PAUSE / 4); }
+                    if self.presence.is_behind() && !self.presence.has_more() { not_before = not_before.max(Instant::now() + PAUSE / 4); }
                 }
             }
         }

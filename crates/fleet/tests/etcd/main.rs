@@ -400,6 +400,29 @@ fn the_session_that_etcd_saw_begin_later_wins_though_the_other_proxys_clock_is_a
 }
 
 #[test]
+fn however_many_sessions_are_said_it_is_a_second_at_a_time() {
+    const SESSIONS: u16 = 2_000;
+    let Some(bed) = Bed::new(&[]) else { return };
+    bed.run(async |bed| {
+        let mut one = presence(&bed, "one");
+        one.renew().await.unwrap();
+        (0..SESSIONS).for_each(|number| one.note(client(number), Some(1_000)));
+        let mut portions = 0;
+        while one.is_behind() {
+            let begun = Instant::now();
+            assert!(one.say().await.unwrap().is_empty());
+            assert!(begun.elapsed() < Duration::from_secs(3), "the lease holds for ten");
+            portions += 1;
+            one.renew().await.unwrap();
+        }
+        println!("{SESSIONS} sessions in {portions} portions");
+        let said = bed.all(&proxy(&bed, "near")).await;
+        assert_eq!(said.sessions.len(), usize::from(SESSIONS));
+        assert!(said.proxies.contains_key("one"));
+    });
+}
+
+#[test]
 fn a_session_that_began_while_its_proxy_was_cut_off_is_judged_by_the_clocks() {
     let Some(bed) = Bed::new(&[]) else { return };
     bed.run(async |bed| {
