@@ -4,8 +4,8 @@
 //! transaction holds if nothing stands in its way, and else says what does. Where its clients and those that are there may be too many
 //! together, it looks which of its own are new, and does nothing if there is no room for all of these.
 //!
-//! One import at a time brings clients in, so that two do not together pass what each alone may: it writes `fleet` anew, as it is, which
-//! ends any other, and looks once more. That needs no key of its own, and nothing that an import which crashed could leave behind.
+//! One import at a time brings clients in, so that two together do not pass the limit that each keeps alone: it writes `fleet` again, unchanged, which
+//! ends any other import, and counts once more. That needs no key of its own, and nothing that an import which crashed could leave behind.
 //!
 //! ```text
 //!   clients ──> as many as one transaction takes ──> 8 transactions at a time ──> in
@@ -181,15 +181,15 @@ impl Changes {
         Some(format!("its address {address} is outside the pool of the fleet"))
     }
 
-    /// Ends whatever other import is under way: its transactions hold only while `fleet` is as it read it, and here that is written
-    /// anew, as it is. Returns the condition that no other one has done so since.
+    /// Ends whatever other import is under way: its transactions hold only while the revision of `fleet` is the one it read, and here
+    /// `fleet` is written again, unchanged. Returns the condition that no other import has done so since.
     async fn take_turn(&self) -> Result<Compare, ChangeError> {
         let key = self.store.layout().fleet();
         for _ in 0..TRIES {
             let is_so = self.fleet().await?;
             let Some(kv) = self.store.get(&key).await? else { continue };
-            let anew = TxnOp::put(key.clone(), kv.value(), None);
-            let change = Txn::new().when([is_so]).and_then([anew]);
+            let unchanged_value = TxnOp::put(key.clone(), kv.value(), None);
+            let change = Txn::new().when([is_so]).and_then([unchanged_value]);
             if let Some(revision) = self.store.change_at(&change).await? {
                 return Ok(unchanged(&key, revision));
             }

@@ -404,7 +404,7 @@ pub struct LocalAckStatus {
     pub connections: u64,
     /// Segments acknowledged before the other end had them.
     pub segments: u64,
-    /// Segments sent again because the receiver missed them.
+    /// Segments sent again because the receiver missed them, or to ask whether it does.
     pub sent_again: u64,
     /// Connections that were reset because the receiver never had what was acknowledged.
     pub lost: u64,

@@ -170,7 +170,7 @@ pub(super) const FAMILIES: &[Family<TunnelStatus>] = &[
     ),
     Family::counter(
         "local_ack_sent_again_total",
-        "Segments of TCP sent again because the receiver missed them.",
+        "Segments of TCP sent again because the receiver missed them, or to ask whether it does.",
         |_, tunnel| Some(Value::Whole(tunnel.local_acks.sent_again)),
     ),
     Family::counter(

@@ -17,7 +17,7 @@
 //! A packet is in [`chains`] only while its number is missing in the [`window`].
 //!
 //! When what was missing comes, all that waited could be delivered at once. TCP takes that, and of others as much is delivered as [`spreading`] lets.
-//! What is left waits for the last of it with the next deadline a [`PAUSE`] later, like a packet whose predecessor is missing.
+//! What is left waits for the last of it until its next turn, like a packet whose predecessor is missing.
 
 mod by_number;
 mod chains;
@@ -33,7 +33,7 @@ use crate::sink::PacketSink;
 use crate::time::{Duration, Instant};
 use crate::units::LinkId;
 use chains::{Chains, Held, Wait};
-use spreading::{PAUSE, Spreading};
+use spreading::Spreading;
 use window::{Fate, Window};
 
 /// The longest that a packet waits, whatever the links' delays and the time of a repair are: TCP's sender would send it
@@ -243,23 +243,25 @@ impl ByFlow {
         out.deliver(*packet);
         self.window.deliver(placed.global);
         if !self.chains.is_empty()
-            && let Some(since) = self.release(now, placed.global, shared, out)
+            && let Some(since) = self.release(now, now, placed.global, shared, out)
         {
             shared.links.on_waited(placed.link, now.since(self.closed_at.max(since)));
             self.closed_at = now;
         }
     }
 
-    /// Delivers what waits for a number, if anything does, or the first of it; returns since when.
+    /// Delivers what waits for a number and was due then, if anything does, or the first of it; returns since when.
     fn release(
         &mut self,
         now: Instant,
+        due: Instant,
         missing: u64,
         shared: &mut Shared<'_>,
         out: &mut impl PacketSink,
     ) -> Option<Instant> {
+        let waits = self.chains.are_paused();
         let chain = self.chains.release(missing)?;
-        let most = self.spreading.packets(now);
+        let most = self.spreading.packets(now, waits);
         let (mut next, mut delivered) = (missing, 0);
         while let Some(held) = self.chains.take(next) {
             next = held.global;
@@ -270,11 +272,11 @@ impl ByFlow {
             }
             delivered += 1;
             if delivered >= most {
-                self.chains.pause(next, chain, now + PAUSE);
                 break;
             }
         }
-        self.spreading.spend(delivered);
+        let next_turn = self.spreading.spend(now, due, delivered);
+        self.chains.pause(next, chain, next_turn);
         Some(chain.wait.since)
     }
 
@@ -328,7 +330,7 @@ impl ByFlow {
         {
             let Some(wait) = self.chains.wait(missing) else { return };
             if self.window.fate(missing) != Fate::Missing {
-                self.release(now, missing, shared, out);
+                self.release(now, at, missing, shared, out);
                 continue;
             }
             let deadline = wait.arrived + self.patience(wait.delay_us, shared);
@@ -364,7 +366,7 @@ impl ByFlow {
                 Cause::Full => shared.stats.skipped_by_full += 1,
             }
         }
-        self.release(now, missing, shared, out);
+        self.release(now, now, missing, shared, out);
     }
 
     /// This order ends: what waits is delivered by rising numbers. Calls `undelivered` with the ranges of numbers that may

@@ -38,6 +38,16 @@ fn keys_at(bed: &Bed, home: u16, count: usize) -> Vec<PrivateKey> {
     keys.filter(|key| bed.home(&key.public_key()) == home).take(count).collect()
 }
 
+/// A client at this worker that the registry tells of, and that begins to ask: with its key and its place.
+fn one_client_at(home: u16) -> (Bed, Crowd, PrivateKey, usize) {
+    let bed = Bed::new(&[]);
+    let mut crowd = Crowd::new(&bed);
+    let key = keys_at(&bed, home, 1).remove(0);
+    bed.tell_of(&key, [10, 77, 9, 1]);
+    let end = crowd.add(&key, None);
+    (bed, crowd, key, end)
+}
+
 /// The sessions of each worker but the coordinator's, which are all others.
 fn check_homes(bed: &Bed, sessions: usize) -> Vec<EndpointStats> {
     let others = bed.stats_of_others();
@@ -277,11 +287,7 @@ fn whoever_joins_by_an_invitation_is_served_at_home_and_goes_when_removed() {
 #[test]
 fn an_address_that_a_connected_client_gives_up_is_routed_to_it_no_more() {
     for home in 0..WORKERS {
-        let mut bed = Bed::new(&[]);
-        let mut crowd = Crowd::new(&bed);
-        let key = keys_at(&bed, home, 1).remove(0);
-        bed.tell_of(&key, [10, 77, 9, 1]);
-        let end = crowd.add(&key, None);
+        let (mut bed, mut crowd, key, end) = one_client_at(home);
         let leads_to =
             |bed: &Bed, address: [u8; 4]| bed.routes().into_keys().eq([IpAddr::from(address)]);
         crowd.run_until("it is connected, with its route", |crowd| {
@@ -299,11 +305,7 @@ fn an_address_that_a_connected_client_gives_up_is_routed_to_it_no_more() {
 #[test]
 fn the_session_of_a_client_that_went_and_came_again_is_over_though_both_are_told_at_once() {
     for home in 0..WORKERS {
-        let mut bed = Bed::new(&[]);
-        let mut crowd = Crowd::new(&bed);
-        let key = keys_at(&bed, home, 1).remove(0);
-        bed.tell_of(&key, [10, 77, 9, 1]);
-        let end = crowd.add(&key, None);
+        let (mut bed, mut crowd, key, end) = one_client_at(home);
         crowd.run_until("it is connected, and the registry knows", |crowd| {
             crowd.is_connected(end) && bed.sessions().contains(&key.public_key())
         });

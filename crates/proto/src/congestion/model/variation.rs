@@ -10,7 +10,7 @@ use super::number::count;
 const MEMORY: f64 = 20.0;
 /// A rate that falls by no more than this share of what it was lately does not count: measurements differ, and others come and go.
 const USUAL: f64 = 0.2;
-/// What all falls come to, beyond which they count: one fall alone, however deep, is no habit.
+/// What all falls come to, beyond which they count: one fall alone, however deep, spares two rounds at most, and none after some seconds.
 const ONCE: f64 = 0.4;
 /// A rate that falls so long after a queue was too long fell for it, seconds: a link carries less. Without one it fell for losses: that is a
 /// policer's way, and no variation.
@@ -20,7 +20,7 @@ const BY_QUEUE: f64 = 0.5;
 const SPARED: (f64, f64) = (6.0, 5.0);
 
 /// The falls of the rate of one path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Variation {
     /// The sum of the falls, each a share of the rate, the older ones less; and when that was so.
     falls: f64,
@@ -29,6 +29,12 @@ pub(super) struct Variation {
     fall: f64,
     /// When the queue was last too long.
     queued_at: f64,
+}
+
+impl Default for Variation {
+    fn default() -> Self {
+        Self { falls: 0.0, at: 0.0, fall: 0.0, queued_at: f64::NEG_INFINITY }
+    }
 }
 
 impl Variation {
@@ -42,7 +48,8 @@ impl Variation {
         let fall = (1.0 - USUAL - share).max(0.0);
         self.falls *= (-(t - self.at) / MEMORY).exp();
         if t - self.queued_at <= BY_QUEUE {
-            self.falls += (fall - self.fall).max(0.0);
+            // More than spares the most rounds would only be remembered for longer.
+            self.falls = (self.falls + (fall - self.fall).max(0.0)).min(ONCE + SPARED.1 / SPARED.0);
         }
         (self.at, self.fall) = (t, fall);
     }
@@ -61,7 +68,7 @@ mod tests {
 
     /// The rate, second by second, as shares of the highest that it ever has: what is spared in the end.
     fn after(rates: &[f64], queued: bool) -> u32 {
-        let mut variation = Variation { queued_at: f64::NEG_INFINITY, ..Variation::default() };
+        let mut variation = Variation::default();
         let mut before = 1.0_f64;
         for (second, rate) in (0_u32..).zip(rates) {
             for tenth in 0..10 {
@@ -85,6 +92,7 @@ mod tests {
         let varied = [1.0, 0.3].repeat(5);
         assert_eq!(after(&varied, true), 5);
         assert_eq!(after(&varied, false), 0, "a policer's losses");
-        assert_eq!(after(&[varied, vec![1.0; 60]].concat(), true), 0, "it is forgotten");
+        let varied = [1.0, 0.3].repeat(30);
+        assert_eq!(after(&[varied, vec![1.0; 18]].concat(), true), 0, "it is forgotten in 20 s");
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Chain {
     pub(super) wait: Wait,
     /// Its last packet.
     tail: u64,
+    /// What it waited for came, and it waits for its next turn.
+    is_paused: bool,
 }
 
 /// All packets that wait.
@@ -71,6 +73,8 @@ pub(super) struct Chains {
     low: u64,
     /// Bytes of the packets.
     bytes: usize,
+    /// Chains that wait for their next turn.
+    paused: usize,
 }
 
 impl Chains {
@@ -87,6 +91,11 @@ impl Chains {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.held.len() == 0
+    }
+
+    /// Whether packets wait for their next turn.
+    pub(super) const fn are_paused(&self) -> bool {
+        self.paused > 0
     }
 
     /// Whether a packet waits for this number.
@@ -116,7 +125,8 @@ impl Chains {
         if let Some(before) = before {
             wait = before.wait.join(wait);
         }
-        self.put_chain(missing, Chain { wait, tail });
+        let is_paused = before.is_some_and(|before| before.is_paused);
+        self.put_chain(missing, Chain { wait, tail, is_paused });
         if before.is_none_or(|before| before.wait.deadline != wait.deadline) {
             self.note_deadline(wait.deadline, missing);
         }
@@ -156,6 +166,7 @@ impl Chains {
     /// that chain.
     pub(super) fn release(&mut self, missing: u64) -> Option<Chain> {
         let chain = self.take_chain(missing)?;
+        self.paused -= usize::from(chain.is_paused);
         self.forget_old_deadlines();
         Some(chain)
     }
@@ -164,7 +175,8 @@ impl Chains {
     pub(super) fn pause(&mut self, taken: u64, chain: Chain, until: Instant) {
         if chain.tail != taken {
             let wait = Wait { deadline: until, ..chain.wait };
-            self.put_chain(taken, Chain { wait, ..chain });
+            self.put_chain(taken, Chain { wait, is_paused: true, ..chain });
+            self.paused += 1;
             self.note_deadline(until, taken);
         }
     }

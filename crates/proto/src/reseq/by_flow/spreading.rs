@@ -18,11 +18,17 @@ const FOR_EACH: f64 = 1.25;
 /// The rate at which packets come is told by so much time: a radio brings them in trains that are some milliseconds apart.
 const COUNTED: Duration = Duration::from_millis(8);
 
-/// A higher rate holds for about this time: what waits came at it, and what comes may have paused since.
-const MEMORY_MS: f64 = 250.0;
+/// A higher rate is forgotten in about this time: as long as a packet waits at most, since what waits came at it.
+const MEMORY: Duration = super::MOST;
 
-/// Until what still waits has its next turn. Timers are not finer.
-pub(super) const PAUSE: Duration = Duration::from_millis(1);
+/// Packets to one socket at once, however late a turn comes or high the rate of all flows is: half of what its buffer holds.
+const MOST_AT_ONCE: usize = 46;
+
+/// Until what still waits has its next turn, at least and at most. A timer is exact to about 0.1 ms.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(1));
+
+/// While packets wait for their turn, what may go adds up over so long a delay of it: a busy machine comes to it some milliseconds late.
+const LATE: Duration = Duration::from_millis(16);
 
 /// What may be delivered of what waited: a token bucket (RFC 2697) that fills faster than packets come.
 #[derive(Debug)]
@@ -54,24 +60,38 @@ impl Spreading {
         self.came = self.came.saturating_add(1);
         let elapsed = now.since(self.counted_from);
         if elapsed >= COUNTED {
-            let elapsed_ms = elapsed.as_secs_f64() * 1e3;
-            let remembered = self.per_ms * (1.0 - elapsed_ms / MEMORY_MS).max(0.0);
-            self.per_ms = remembered.max(f64::from(self.came) / elapsed_ms);
+            let forgotten = millis(elapsed) / millis(MEMORY);
+            let remembered = self.per_ms * (1.0 - forgotten).max(0.0);
+            self.per_ms = remembered.max(f64::from(self.came) / millis(elapsed));
             (self.counted_from, self.came) = (now, 0);
         }
     }
 
-    /// Packets that may be delivered now: at least one.
-    pub(super) fn packets(&mut self, now: Instant) -> usize {
-        let filled_per_ms = LEAST_PER_MS + FOR_EACH * self.per_ms;
-        let filled = filled_per_ms * now.since(self.filled).as_secs_f64() * 1e3;
-        self.credit = (self.credit + filled).min(filled_per_ms.max(BURST));
+    /// Packets to one socket that may be delivered now: at least one. `waits`: some wait for their turn already.
+    pub(super) fn packets(&mut self, now: Instant, waits: bool) -> usize {
+        let filled = self.filled_per_ms() * millis(now.since(self.filled));
+        let most = if waits { self.filled_per_ms() * millis(LATE) } else { 0.0 };
+        self.credit = (self.credit + filled).min(most.max(BURST));
         self.filled = now;
-        (self.credit as usize).max(1)
+        (self.credit as usize).clamp(1, MOST_AT_ONCE)
     }
 
-    /// So many were delivered.
-    pub(super) fn spend(&mut self, packets: usize) {
+    /// So many were delivered. Returns when more may be, if they were due then.
+    pub(super) fn spend(&mut self, now: Instant, due: Instant, packets: usize) -> Instant {
+        let (least, most) = PAUSE;
         self.credit = (self.credit - packets as f64).max(0.0);
+        if self.credit < 1.0 {
+            return now + most;
+        }
+        let pause = Duration::from_secs_f64(packets as f64 / self.filled_per_ms() * 1e-3);
+        due + pause.clamp(least, most)
     }
+
+    fn filled_per_ms(&self) -> f64 {
+        LEAST_PER_MS + FOR_EACH * self.per_ms
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

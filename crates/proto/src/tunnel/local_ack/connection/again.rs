@@ -13,6 +13,7 @@
 //!   goes again in the same way, but for what it tells to have from then on.
 
 use super::Connection;
+use super::tail::Found;
 use crate::time::{Duration, Instant};
 use crate::tunnel::local_ack::kept::Kept;
 use crate::tunnel::local_ack::segment::{self, Range, Segment, beyond};
@@ -170,7 +171,7 @@ impl Connection {
             (self.duplicates, self.looks_for_holes) = (0, false);
             self.repairing = Some(self.next);
         }
-        let probe = self.look_at_tail(now, round_trip, is_waiting);
+        let found = self.look_at_tail(now, round_trip, is_waiting);
         self.start_over();
         let due = self.recovery.as_mut().filter(|recovery| recovery.is_due());
         let is_due = due.is_some();
@@ -179,7 +180,7 @@ impl Connection {
             let from = recovery.from;
             recovery.from = self.kept.end_of(from, recovery.to, recovery.most);
             (from, recovery.to, recovery.most, Duration::ZERO)
-        } else if let Some((_, end)) = probe {
+        } else if let Found::Probe((_, end)) = found {
             (end.wrapping_sub(1), end, 1, Duration::ZERO)
         } else {
             let (below, most) = self.holes(arrived).unwrap_or((self.confirmed, 0));
@@ -189,10 +190,16 @@ impl Connection {
                 // What lies below goes by the marks.
                 recovery.from = self.kept.end_of(below, recovery.to, 0);
             }
-            (self.confirmed, below, most, patience / 2)
+            let pause = if let Found::Hole(wait) = found { wait } else { patience / 2 };
+            (self.confirmed, below, most, pause)
         };
         let mut those = self.kept.again(now, from, below, most, pause).peekable();
-        if those.peek().is_some() && probe.is_none() {
+        if those.peek().is_none() {
+            if matches!(found, Found::Hole(_)) {
+                // What of it went is not overdue. The next look tries again.
+                self.repairing = None;
+            }
+        } else if !matches!(found, Found::Probe(_)) {
             self.far_trip.forget_asked();
             self.tail.forget_probe();
             if !is_due {

@@ -52,6 +52,17 @@ pub(super) struct Tail {
     probe: Option<Probe>,
 }
 
+/// What a look at the last segments finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// Nothing is overdue.
+    Nothing,
+    /// The first hole is lost. What of it went again less than this ago may still be answered.
+    Hole(Duration),
+    /// This is to go as a probe.
+    Probe(Range),
+}
+
 impl Tail {
     /// A new segment is kept.
     pub(super) fn note_kept(&mut self, now: Instant) {
@@ -77,40 +88,41 @@ impl Connection {
         }
     }
 
-    /// A look: finds the hole for which a wait is proof enough, or the last segment if that is to go as a probe.
+    /// A look: finds the hole for which a wait is proof enough, or the last segment.
     pub(super) fn look_at_tail(
         &mut self,
         now: Instant,
         round_trip: Duration,
         is_waiting: bool,
-    ) -> Option<Range> {
+    ) -> Found {
         let was_waiting = std::mem::replace(&mut self.tail.is_waiting, is_waiting);
         if is_waiting || was_waiting {
             self.tail.sent_at = now;
         }
         if self.is_repairing() {
             self.tail.forget_probe();
-            return None;
+            return Found::Nothing;
         }
+        let Some(trip) = self.far_trip.smoothed() else { return Found::Nothing };
         if self.is_shut || self.goes_again || self.kept.is_empty() {
-            return None;
+            return Found::Nothing;
         }
         // The last segments may have gone over the link that takes longest, and what was measured over another.
-        let trip = self.far_trip.smoothed()?.max(round_trip);
+        let trip = trip.max(round_trip);
         let wait = (trip * ROUND_TRIPS).max(LEAST);
         let silent = now.since(self.progress_at.max(self.tail.sent_at));
         if silent < wait {
-            return None;
+            return Found::Nothing;
         }
         if self.kept.begins_with_hole() || self.duplicates > 0 {
             self.looks_for_holes = true;
             self.repairing = Some(self.next);
-            if self.duplicates > 0 {
+            if !self.kept.has_marks() {
                 self.far_window.on_loss();
             }
-            return None;
+            return Found::Hole(wait);
         }
-        self.probe(now, wait, silent)
+        self.probe(now, wait, silent).map_or(Found::Nothing, Found::Probe)
     }
 
     /// The last segment, if it is to go as a probe when the far end has said nothing for so long.

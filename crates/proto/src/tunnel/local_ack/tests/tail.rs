@@ -72,6 +72,19 @@ fn when_the_probe_is_lost_too_the_timeout_comes_when_it_would_have_come() {
 }
 
 #[test]
+fn a_probe_that_is_lost_goes_again_when_later_segments_came() {
+    let mut story = Story::begin();
+    sends(&mut story, 10);
+    has(&mut story, 9, &[]);
+    assert_eq!(goes_after(&mut story, MANY), Some((3, vec![9])));
+    burst(&mut story, 10..12);
+    has(&mut story, 9, &[(10, 12)]);
+    assert_eq!(goes_after(&mut story, MANY), Some((1, vec![9])));
+    has(&mut story, 12, &[]);
+    assert_eq!(goes_after(&mut story, MANY), None);
+}
+
+#[test]
 fn a_probe_that_was_not_needed_does_no_harm_and_one_that_was_counts_as_a_loss() {
     // What the far end says when the probe arrives after all was confirmed; nothing if that was its answer.
     for (name, answer, was_lost) in [
