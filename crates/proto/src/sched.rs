@@ -97,6 +97,8 @@ pub struct PacketMeta {
     pub backlog: usize,
     /// Flows that take turns in the tunnel's queue; at least 1.
     pub backlogged_flows: usize,
+    /// Bytes of its flow that its receiver lets be on their way, where it is known that it will not let more; else the largest number.
+    pub most_under_way: u32,
 }
 
 impl PacketMeta {
@@ -111,6 +113,7 @@ impl PacketMeta {
             life: Life::of(packet),
             backlog: 0,
             backlogged_flows: 1,
+            most_under_way: u32::MAX,
         }
     }
 
@@ -124,6 +127,7 @@ impl PacketMeta {
             life: Life::Goes,
             backlog: 0,
             backlogged_flows: 1,
+            most_under_way: u32::MAX,
         }
     }
 }
@@ -287,7 +291,7 @@ macro_rules! schedulers {
 
 schedulers! { |now, settings|
     FreeWindow(FreeWindow) => FreeWindow,
-    Arrival(SoonestArrival) => SoonestArrival::default(),
+    Arrival(Box<SoonestArrival>) => Box::default(),
     RoundRobin(RoundRobin) => RoundRobin::default(),
     Natalie(Box<Natalie>) => Box::new(Natalie::new(&settings.natalie)),
     Batcp(Box<Batcp>) => Box::new(Batcp::new(&settings.batcp)),

@@ -19,18 +19,18 @@ const TUNNELLED: f64 = 0.959;
 
 const LENGTH: Duration = Duration::from_secs(15);
 
-/// kbit/s, one way in ms, its jitter in ms, loss, and the queue in ms.
+/// kbit/s, one way in ms, its jitter in ms, loss, the queue in ms, and whether datagrams stay in order.
 #[derive(Clone, Copy, Debug)]
-struct Link(u64, f64, f64, f64, u64);
+struct Link(u64, f64, f64, f64, u64, bool);
 
 impl Link {
     fn conditions(self) -> Conditions {
-        let Self(kbit, ms, jitter, loss, queue) = self;
+        let Self(kbit, ms, jitter, loss, queue, keep_order) = self;
         Conditions {
             rate: Rate::Fixed(Bitrate::from_bps(kbit * 1000)),
             delay: Duration::from_secs_f64(ms / 1e3),
             jitter: Duration::from_secs_f64(jitter / 1e3),
-            keep_order: true,
+            keep_order,
             loss: if loss > 0.0 { Loss::Bernoulli(loss) } else { Loss::None },
             queue: QueueLimit::of_time(Duration::from_millis(queue)),
             ..Conditions::default()
@@ -66,20 +66,28 @@ fn download(links: &[Link], seed: u64) -> f64 {
 
 #[test]
 fn a_download_has_no_less_than_over_the_better_link_alone() {
-    let lte = Link(40_000, 35.0, 0.0, 0.0, 100);
+    let lte = Link(40_000, 35.0, 0.0, 0.0, 100, true);
     for (why, links) in [
         (
             "a satellite that loses packets is tried now and then",
-            vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100)],
+            vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100, true)],
         ),
         (
             "a slow start has more under way than the link is known to carry",
-            vec![Link(158_400, 117.8, 0.0, 0.0, 217)],
+            vec![Link(158_400, 117.8, 0.0, 0.0, 217, true)],
         ),
         (
             "a late link whose delay varies is late by more than its delay says",
-            vec![Link(44_700, 12.6, 6.3, 0.0, 401), Link(4_500, 140.5, 24.7, 0.0, 34)],
+            vec![Link(44_700, 12.6, 6.3, 0.0, 401, true), Link(4_500, 140.5, 24.7, 0.0, 34, true)],
         ),
+        (
+            "what a later link loses takes so long that the window of the receiver is full meanwhile",
+            vec![
+                Link(300_000, 8.0, 0.0, 0.0, 100, true),
+                Link(30_000, 40.0, 8.0, 0.005, 100, false),
+            ],
+        ),
+        ("the same over a satellite", vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100, false)]),
     ] {
         let mut ratios = [1, 5, 9].map(|seed| {
             let alone = links.iter().map(|link| link.alone(seed)).fold(0.0, f64::max);
@@ -95,8 +103,8 @@ fn a_download_has_no_less_than_over_the_better_link_alone() {
 #[test]
 fn packets_that_overtake_on_a_late_link_come_in_their_turn_so_that_both_links_are_full() {
     for (links, least) in [
-        ([Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 40.0, 0.0, 0.0, 100)], 93.0),
-        ([Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 70.0, 0.0, 0.0, 100)], 90.0),
+        ([Link(50_000, 20.0, 0.0, 0.0, 100, true), Link(50_000, 40.0, 0.0, 0.0, 100, true)], 93.0),
+        ([Link(50_000, 20.0, 0.0, 0.0, 100, true), Link(50_000, 70.0, 0.0, 0.0, 100, true)], 90.0),
     ] {
         let sum: u64 = links.iter().map(|link| link.0).sum();
         let percent = 100.0 * download(&links, 1) / 0.9253 / (sum as f64 / 1000.0);
@@ -108,9 +116,9 @@ fn packets_that_overtake_on_a_late_link_come_in_their_turn_so_that_both_links_ar
 #[test]
 fn more_udp_than_the_links_carry_waits_in_the_tunnels_queue_and_nowhere_else() {
     for links in [
-        [Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 40.0, 0.0, 0.0, 100)],
-        [Link(50_000, 20.0, 0.0, 0.0, 100), Link(50_000, 120.0, 0.0, 0.0, 100)],
-        [Link(8_000, 5.0, 0.0, 0.0, 100), Link(2_000, 50.0, 0.0, 0.0, 100)],
+        [Link(50_000, 20.0, 0.0, 0.0, 100, true), Link(50_000, 40.0, 0.0, 0.0, 100, true)],
+        [Link(50_000, 20.0, 0.0, 0.0, 100, true), Link(50_000, 120.0, 0.0, 0.0, 100, true)],
+        [Link(8_000, 5.0, 0.0, 0.0, 100, true), Link(2_000, 50.0, 0.0, 0.0, 100, true)],
     ] {
         let config = TunnelConfig::default();
         let seed = 4;

@@ -51,8 +51,10 @@ pub(crate) struct LossThreshold {
     packets: u32,
     /// Whether lateness counts, and not numbers.
     by_time: bool,
-    /// By how much late datagrams were sent before those that overtook them.
+    /// By how much datagrams that were taken for lost and came late were sent before those that overtook them.
     lateness: Duration,
+    /// The same of all that were overtaken, at most.
+    overtaken: Duration,
     changed: Instant,
 }
 
@@ -61,8 +63,9 @@ impl LossThreshold {
     #[must_use]
     pub(crate) fn new(kind: ControllerKind) -> Self {
         let by_time = kind == ControllerKind::Model;
-        let lateness = Duration::ZERO;
-        Self { packets: MIN_THRESHOLD, by_time, lateness, changed: Instant::ZERO }
+        let none = Duration::ZERO;
+        let (lateness, overtaken, changed) = (none, none, Instant::ZERO);
+        Self { packets: MIN_THRESHOLD, by_time, lateness, overtaken, changed }
     }
 
     /// The threshold at present.
@@ -74,13 +77,21 @@ impl LossThreshold {
     /// How long before the newest confirmed datagram one was sent that is lost, if three overtook it.
     #[must_use]
     pub(crate) fn window(&self, srtt: Duration) -> Duration {
-        if self.lateness.is_zero() { srtt } else { self.lateness() }
+        match self.lateness() {
+            Duration::ZERO => srtt,
+            // While nothing was taken for lost that came, one that is late by a round trip is.
+            lateness if self.lateness.is_zero() => lateness.min(srtt),
+            lateness => lateness,
+        }
     }
 
-    /// How long one that others overtook is waited for because the link was seen to reorder.
+    /// How long one that others overtook is waited for because the link was seen to reorder. As long as it took until those came that
+    /// were taken for lost; before there are any, as long as it took for all.
     #[must_use]
     pub(crate) fn lateness(&self) -> Duration {
-        self.lateness * 5 / 4
+        let is_known = self.by_time && self.packets != MIN_THRESHOLD;
+        let seen = if self.lateness.is_zero() { self.overtaken } else { self.lateness };
+        if is_known { seen.max(LEAST_LATENESS) * 5 / 4 } else { Duration::ZERO }
     }
 
     /// How long before the newest confirmed datagram one was sent that is lost, if only that one overtook it. `patience`: how long an
@@ -103,13 +114,21 @@ impl LossThreshold {
         }
     }
 
+    /// A datagram was confirmed after one that was sent `lateness` after it, whether or not it had counted as lost. While losses wait long
+    /// enough none is taken back, and nothing would be learnt from those.
+    pub(crate) fn on_overtaken(&mut self, lateness: Duration) {
+        self.overtaken = self.overtaken.max(lateness).min(MOST_LATENESS * 4 / 5);
+    }
+
     /// Lets the threshold sink; called with every report.
     pub(crate) fn decay(&mut self, now: Instant) {
-        if self.packets == MIN_THRESHOLD || now.since(self.changed) < DECAY {
+        let is_least = self.packets == MIN_THRESHOLD && self.overtaken.is_zero();
+        if is_least || now.since(self.changed) < DECAY {
             return;
         }
         self.changed = now;
         self.lateness /= 2;
+        self.overtaken /= 2;
         if !self.by_time {
             self.packets = MIN_THRESHOLD + (self.packets - MIN_THRESHOLD) / 2;
         } else if self.lateness < LEAST_LATENESS {
@@ -251,6 +270,27 @@ mod tests {
             threshold.decay(now);
         }
         assert_eq!((threshold.packets(), threshold.window(srtt)), (3, srtt), "it was long ago");
+    }
+
+    #[test]
+    fn while_nothing_that_was_taken_for_lost_came_all_that_were_overtaken_tell_how_long_to_wait() {
+        let (srtt, ms) = (Duration::from_millis(640), Duration::from_millis);
+        let mut threshold = LossThreshold::new(ControllerKind::Model);
+        threshold.on_overtaken(ms(40));
+        assert_eq!(
+            (threshold.window(srtt), threshold.lateness()),
+            (srtt, ms(0)),
+            "three are proof"
+        );
+        // In a train those that overtake left in the same moment.
+        threshold.on_spurious(Instant::ZERO, 3, ms(0));
+        assert_eq!((threshold.window(srtt), threshold.lateness()), (ms(50), ms(50)));
+        assert_eq!(threshold.window(ms(30)), ms(30), "never longer than a round trip");
+        threshold.on_overtaken(ms(60));
+        assert_eq!(threshold.window(srtt), ms(75));
+        threshold.on_spurious(Instant::ZERO, 80, ms(80));
+        threshold.on_overtaken(ms(100));
+        assert_eq!((threshold.window(srtt), threshold.window(ms(30))), (ms(100), ms(100)));
     }
 
     #[test]

@@ -397,6 +397,12 @@ impl LinkSender {
         self.doubted_from.replace(self.next_number()).is_none()
     }
 
+    /// How much longer a datagram that others overtook is waited for, because the link reorders, before it counts as lost.
+    #[must_use]
+    pub fn lateness(&self) -> Duration {
+        self.threshold.lateness()
+    }
+
     /// Whether an answer is overdue, or somebody said that none will come: the link may be silent.
     #[inline]
     #[must_use]
@@ -534,6 +540,7 @@ impl LinkSender {
         let reported = report.ranges[0].last;
         let delay = Duration::from_micros(u64::from(report.delay_us));
         let largest_sent_at = self.sent.largest_sent_at();
+        let overtaken_below = self.sent.confirmed_below();
         self.doubted_from.take_if(|from| reported >= *from);
         let Self { sent, path_from, delivery, threshold, recent, totals, .. } = self;
         sent.confirm(&report.ranges, |confirmed| {
@@ -551,6 +558,10 @@ impl LinkSender {
                 // A delay longer than the whole trip is a broken peer's; it gives no sample.
                 news.rtt = now.since(settled.sent_at).checked_sub(delay);
             }
+            let lateness = largest_sent_at.since(settled.sent_at);
+            if settled.number < overtaken_below {
+                threshold.on_overtaken(lateness);
+            }
             if settled.fate == Fate::ConfirmedLate {
                 news.late += 1;
                 delivery.on_late(settled.sent.size + u32::from(settled.sent.header));
@@ -558,7 +569,6 @@ impl LinkSender {
                 totals.spurious += 1;
                 recent.on_spurious();
                 if was_overtaken {
-                    let lateness = largest_sent_at.since(settled.sent_at);
                     threshold.on_spurious(now, reported - settled.number, lateness);
                     news.found += u32::from(settled.sent.places);
                 }

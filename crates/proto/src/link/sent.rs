@@ -189,6 +189,12 @@ impl SentDatagrams {
         self.base + self.open.len() as u64
     }
 
+    /// One more than the largest number that is confirmed; the first number before that.
+    #[must_use]
+    pub const fn confirmed_below(&self) -> u64 {
+        self.confirmed_below
+    }
+
     /// When the largest number that is confirmed was sent.
     #[must_use]
     pub fn largest_sent_at(&self) -> Instant {

@@ -8,12 +8,18 @@
 //!
 //! A link on which an answer is overdue arrives never: the others take all, until it answers.
 //!
+//! What a receiver of TCP lets be under way is bounded. With `w` bytes, and `t` until what went over a link is confirmed, a connection has
+//! at most `w / t` of all links. So a later link is worth something to it only while that is more than the sooner links carry alone:
+//! else it gets nothing of that connection.
+//!
 //! What the schedule needs must be allowed to wait: with links whose delays differ by 100 ms the slow one is worth a
 //! packet when the fast one delivers 100 ms' worth before it.
 
+use arrayvec::ArrayVec;
 use ropewalk_settings::Bitrate;
 
 use super::{Awaited, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
+use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::link::train::{TRAIN, takes_trains};
 use crate::queue::Demand;
@@ -43,18 +49,30 @@ const MOST_TRIED_AT_NO_COST_US: u64 = 350_000;
 /// without a wait, and what waits should stay in the processor's caches (at 5 Gbit/s links that differ by 10 ms had 6 MB).
 const MOST_OF_MARGIN: u64 = 512 * 1024;
 
+/// When a packet arrives on a link that is worth nothing to it, µs: after all others, but before never.
+const UNWANTED_US: i64 = i64::MAX - 1;
+
+/// A later link is worth something to a connection whose window is at its end if that is larger by so many quarters than with which the
+/// link gains nothing: how long packets wait for what is lost varies, and the longer waits are felt.
+const GAIN_QUARTERS: u64 = 5;
+
 /// Bytes of a full packet on the wire.
 const FULL_PACKET: f64 = 1500.0;
 
 /// Soonest arrival.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SoonestArrival {
     /// By how much longer than the fastest link the slowest one takes that is worth the wait.
     spread: Duration,
     demand: Demand,
     /// The link that took the last packet.
     last: Option<LinkId>,
+    /// What has to be under way of all flows together for a link to be worth something beside the sooner ones, bytes.
+    least_under_way: LeastUnderWay,
 }
+
+/// By link.
+type LeastUnderWay = ArrayVec<(LinkId, u64), MAX_LINKS>;
 
 /// The link that has a packet there soonest, of all. If it is closed for a moment, one of those behind it may go on another: there it
 /// arrives in its turn.
@@ -88,7 +106,7 @@ fn delivered_before(links: &[LinkView], on: usize, arrival: impl Fn(&LinkView) -
 
 impl Scheduler for SoonestArrival {
     fn pick(&mut self, _now: Instant, packet: &PacketMeta, links: &[LinkView]) -> Pick {
-        let arrival = arrival_of(packet, links);
+        let arrival = arrival_of(packet, links, &self.least_under_way);
         let by_arrival = || links.iter().map(&arrival).enumerate();
         let is_open = |(index, _): &(usize, i64)| links[*index].room > 0;
         let first = by_arrival().min_by_key(|(_, arrives)| *arrives);
@@ -145,6 +163,23 @@ impl Scheduler for SoonestArrival {
             known().map(ahead).fold(0, u64::saturating_add)
         };
         self.spread = spread(MOST_TRIED_US);
+        let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
+        let confirmed = |link: &LinkFacts| {
+            let delay = link.one_way_us?.saturating_add(link.held_up_by_all_us);
+            Some((delay, link.rate))
+        };
+        let all = || carrying().filter_map(confirmed);
+        let soonest = all().map(|(delay, _)| delay).min().unwrap_or(least);
+        let least_under_way = |link: &LinkFacts| {
+            let (delay, _) = confirmed(link)?;
+            let sooner: u64 = all().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
+            let later = u64::try_from(delay.saturating_sub(soonest)).unwrap_or(0);
+            let trip = Duration::from_micros(later) + shortest;
+            let bytes = u128::from(sooner) * trip.as_micros() / 1_000_000;
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            Some((link.id, bytes.saturating_mul(GAIN_QUARTERS) / 4))
+        };
+        self.least_under_way = carrying().filter_map(least_under_way).collect();
         let open = |link: &LinkFacts| {
             let trip = link.srtt.unwrap_or_default().as_secs_f64();
             link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
@@ -154,7 +189,6 @@ impl Scheduler for SoonestArrival {
         let opening = sum(&mut carrying().filter(|link| link.opening).map(|link| link.rate));
         let tried = spread(MOST_TRIED_AT_NO_COST_US);
         let without_margin = ahead(tried, MARGIN_US);
-        let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
         self.demand = Demand {
             rate,
             bytes: ahead(self.spread, 0),
@@ -166,14 +200,14 @@ impl Scheduler for SoonestArrival {
     }
 
     fn awaited(&self, packet: &PacketMeta, links: &[LinkView]) -> Option<Awaited> {
-        let mut asked = *self;
+        let mut asked = self.clone();
         if asked.pick(Instant::ZERO, packet, links) != Pick::Blocked {
             return None;
         }
-        let arrival = arrival_of(packet, links);
+        let arrival = arrival_of(packet, links, &self.least_under_way);
         let first = links.iter().min_by_key(|link| arrival(link))?;
         let open = links.iter().filter(|link| link.room > 0).map(&arrival).min();
-        let later = open.filter(|open| *open < i64::MAX).map(|open| {
+        let later = open.filter(|open| *open < UNWANTED_US).map(|open| {
             let later = open.saturating_sub(arrival(first));
             Duration::from_micros(u64::try_from(later).unwrap_or(0))
         });
@@ -194,12 +228,23 @@ impl Scheduler for SoonestArrival {
 }
 
 /// When a packet arrives on each of the links, µs.
-fn arrival_of(packet: &PacketMeta, links: &[LinkView]) -> impl Fn(&LinkView) -> i64 {
+fn arrival_of(
+    packet: &PacketMeta,
+    links: &[LinkView],
+    least_under_way: &LeastUnderWay,
+) -> impl Fn(&LinkView) -> i64 {
     // A link of which nothing is known yet is tried as if it were as soon as any.
     let soonest = links.iter().filter_map(|link| link.arrives_us).min().unwrap_or(0);
     // Of a flow of which more waits, what comes behind a lost packet waits for it.
     let follows = packet.backlog > packet.len;
+    // Most windows may still open.
+    let is_bounded = packet.most_under_way < u32::MAX;
+    let of_all = u64::from(packet.most_under_way) * packet.backlogged_flows.max(1) as u64;
     move |link| {
+        let gains_nothing = |(id, least): &(LinkId, u64)| *id == link.id && *least > of_all;
+        if is_bounded && least_under_way.iter().any(gains_nothing) {
+            return UNWANTED_US;
+        }
         let held_up = if follows { link.held_up_us } else { 0 };
         link.arrives_us.map_or(soonest, |arrives| arrives.saturating_add(held_up))
     }
@@ -380,6 +425,54 @@ mod tests {
         assert_eq!(pick(1400, &[other, LinkView { id: LinkId(0), ..unknown }]), Pick::Send(1));
         let open = LinkView { room: 1, ..other };
         assert_eq!(pick(1400, &[LinkView { room: 0, ..unknown }, open]), Pick::Send(1));
+    }
+
+    /// 300 Mbit/s and 8 ms; beside it 30 Mbit/s and 40 ms, where packets wait 160 ms more for what is lost.
+    fn fiber_and_lossy_lte() -> (SoonestArrival, Vec<LinkView>) {
+        let fact = |id, ms: i64, held_up_ms: i64, kilobytes| LinkFacts {
+            one_way_us: Some(ms * 1000),
+            held_up_by_all_us: held_up_ms * 1000,
+            rate: kilobytes * 1000,
+            srtt: Some(Duration::from_millis(2 * u64::try_from(ms).unwrap())),
+            ..LinkFacts::unknown(LinkId(id))
+        };
+        let mut scheduler = SoonestArrival::default();
+        scheduler.refresh(&[fact(0, 8, 0, 36_000), fact(1, 40, 160, 3600)]);
+        (scheduler, links([(0, 8, 36_000), (9, 40, 3600)]))
+    }
+
+    #[test]
+    fn a_later_link_gets_nothing_of_a_connection_whose_window_the_sooner_ones_fill_meanwhile() {
+        // 192 ms later than the first, and that takes 16: 36 MB/s fill 7.5 MB until then, and a quarter more is asked.
+        let needed = 36_000 * 208 * 5 / 4;
+        for (most_under_way, flows, expected) in [
+            (u32::MAX, 1, true),
+            (needed - 1, 1, false),
+            (needed, 1, true),
+            (needed / 4 - 1, 4, false),
+            (needed / 4, 4, true),
+        ] {
+            let (mut scheduler, links) = fiber_and_lossy_lte();
+            let packet = PacketMeta {
+                backlog: 10_000_000,
+                backlogged_flows: flows,
+                most_under_way,
+                ..PacketMeta::of_len(1400)
+            };
+            let picked = scheduler.pick(Instant::ZERO, &packet, &links);
+            assert_eq!(matches!(picked, Pick::SendBehind(1, _)), expected, "{most_under_way}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_worth_nothing_is_better_than_one_that_does_not_answer() {
+        let (mut scheduler, mut links) = fiber_and_lossy_lte();
+        let packet =
+            PacketMeta { backlog: 10_000_000, most_under_way: 64_000, ..PacketMeta::of_len(1400) };
+        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &links), Pick::Blocked);
+        links[0].arrives_us = Some(i64::MAX);
+        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &links), Pick::Send(1));
+        assert_eq!(scheduler.pick(Instant::ZERO, &packet, &links[1..]), Pick::Send(1));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct LinkFacts {
     pub one_way_us: Option<i64>,
     /// By how much longer packets of a flow that keeps it busy wait for those that it lost, µs.
     pub held_up_us: i64,
+    /// The same by all that it loses, also by what may have been more than it carries, µs.
+    pub held_up_by_all_us: i64,
     /// What it carries by its pace or its window, bytes a second.
     pub rate: u64,
     /// Whether nobody knows yet how much that is: it is still being found.
@@ -64,6 +66,7 @@ impl LinkFacts {
         Self {
             one_way_us: None,
             held_up_us: 0,
+            held_up_by_all_us: 0,
             rate: 0,
             opening: false,
             id,

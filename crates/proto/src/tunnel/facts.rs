@@ -138,7 +138,8 @@ impl Egress {
                 if link.shows_queue() {
                     link.held_up.note_queue(now, trip);
                 }
-                link.held_up.look(now, fates, rate, trip);
+                let lateness = link.sender.lateness();
+                link.held_up.look(now, fates, rate, trip, lateness);
             }
             link.scheduled_pace = self.scheduler.pace(link.id);
         }
@@ -161,6 +162,7 @@ fn facts(now: Instant, link: &Link) -> LinkFacts {
         yielding_rate: link.sensing.yielding_rate(),
         one_way_us: link.sender.one_way_us(),
         held_up_us: link.held_up_us(),
+        held_up_by_all_us: link.held_up_by_all_us(),
         rate: link.carried_rate().as_bps() / 8,
         opening: link.sender.is_opening(),
         srtt: link.sender.rtt().srtt(),

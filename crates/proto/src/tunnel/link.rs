@@ -292,11 +292,18 @@ impl Link {
         self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// Whether datagrams wait in front of the link. On a long one that is a small part of a round trip.
+    /// The same by all that it loses, also behind a queue.
+    pub(super) fn held_up_by_all_us(&self) -> i64 {
+        self.held_up_us().saturating_add(self.held_up.all_us() - self.held_up.us())
+    }
+
+    /// Whether datagrams wait in front of the link. On a long one that is a small part of a round trip. Where datagrams overtake each
+    /// other the shortest round trip is that of the quickest, and says nothing of a usual one.
     pub(super) fn shows_queue(&self) -> bool {
         let of_model = self.sender.path_model();
         let is_long = of_model.is_some_and(|model| model.queue > STANDING_QUEUE + model.noise * 3);
-        is_long || self.sender.rtt().shows_queue()
+        let reorders = !self.sender.lateness().is_zero();
+        is_long || (!reorders && self.sender.rtt().shows_queue())
     }
 
     /// How long packets wait in front of a link that is still opening: nothing is paced there yet, so that the queue is of our making.

@@ -31,6 +31,7 @@ mod kept;
 mod near_trip;
 mod room;
 mod segment;
+mod settled_window;
 #[cfg(test)]
 mod tests;
 
@@ -231,13 +232,14 @@ impl LocalAcks {
         (!self.spare.is_empty()).then(|| self.spare.copy(packet))
     }
 
-    /// A packet of a near end. `has_room`: the queue takes it.
+    /// A packet of a near end. `has_room`: the queue takes it. The label of one that is kept says how much of its connection may be under
+    /// way.
     #[inline]
     pub(super) fn on_near(
         &mut self,
         now: Instant,
         packet: &PacketBuffer,
-        label: &Label,
+        label: &mut Label,
         has_room: bool,
     ) -> FromNear {
         self.now = now;
@@ -251,7 +253,7 @@ impl LocalAcks {
         &mut self,
         now: Instant,
         packet: &PacketBuffer,
-        label: &Label,
+        label: &mut Label,
         has_room: bool,
     ) -> FromNear {
         let Ok(view) = PacketView::parse(packet) else { return FromNear::Pass };
@@ -285,6 +287,7 @@ impl LocalAcks {
                 connection.note_congestion();
             }
             connection.keep(now, &segment, packet.clone());
+            label.meta.most_under_way = connection.most_under_way();
             self.counters.kept_bytes += packet.len();
             self.counters.kept_segments += 1;
             self.counters.segments += 1;

@@ -81,10 +81,11 @@ impl Tunnel {
             Some(buffer) => buffer,
             None => self.egress.copy(packet),
         };
-        let label = match local_acks.on_near(now, &packet, label, has_room) {
-            FromNear::Pass => *label,
-            FromNear::Acknowledges(number) => Label { acknowledges: Some(number), ..*label },
-            FromNear::Keep => Label { is_acknowledged: true, ..*label },
+        let mut label = *label;
+        let label = match local_acks.on_near(now, &packet, &mut label, has_room) {
+            FromNear::Pass => label,
+            FromNear::Acknowledges(number) => Label { acknowledges: Some(number), ..label },
+            FromNear::Keep => Label { is_acknowledged: true, ..label },
             FromNear::Drop => {
                 self.egress.recycle(packet);
                 return self.usage.on_packet(now);

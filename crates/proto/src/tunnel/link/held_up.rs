@@ -28,6 +28,9 @@ pub(in crate::tunnel) struct HeldUp {
     lost: f64,
     all: f64,
     us: i64,
+    /// The same of all that is lost, also of what may have been more than the link carries.
+    all_lost: f64,
+    all_us: i64,
     /// What is known to be lost until then may have been more than the link carries.
     overfull_until: Instant,
 }
@@ -40,6 +43,8 @@ impl HeldUp {
             lost: 0.0,
             all: 0.0,
             us: 0,
+            all_lost: 0.0,
+            all_us: 0,
             overfull_until: now,
         }
     }
@@ -50,13 +55,15 @@ impl HeldUp {
         self.overfull_until = now + trip * 2;
     }
 
-    /// So much was sent until now on a link that carries `rate`, and has this round-trip time.
+    /// So much was sent until now on a link that carries `rate`, and has this round-trip time. `lateness`: how much longer one that
+    /// others overtook is waited for before it counts as lost.
     pub(in crate::tunnel) fn look(
         &mut self,
         now: Instant,
         fates: Fates,
         rate: Bitrate,
         trip: Duration,
+        lateness: Duration,
     ) {
         let keep = (-now.since(self.at).as_secs_f64() / MEMORY.as_secs_f64()).exp();
         let new = |now: u64, before: u64| {
@@ -65,19 +72,30 @@ impl HeldUp {
         let (lost, confirmed) =
             (new(fates.lost, self.before.lost), new(fates.confirmed, self.before.confirmed));
         // What is lost while more is sent than the link carries, or nothing comes through because it is away, is no property of it.
-        let counts = now >= self.overfull_until && confirmed > 0.0;
+        let passes = confirmed > 0.0;
+        let counts = now >= self.overfull_until && passes;
         self.lost = self.lost * keep + if counts { lost } else { 0.0 };
+        self.all_lost = self.all_lost * keep + if passes { lost } else { 0.0 };
         self.all = self.all * keep + lost + confirmed;
         (self.at, self.before) = (now, fates);
         let under_way = as_f64(rate) / 8.0 * trip.as_secs_f64() / FULL_PACKET;
-        let any = 1.0 - (-self.lost / (self.all + PRIOR) * under_way).exp();
-        let repair = (trip * 5 / 4 + MAX_REPORT_DELAY).mul_f64(any.clamp(0.0, 1.0));
-        self.us = i64::try_from(repair.as_micros()).unwrap_or(i64::MAX);
+        let repair = trip * 5 / 4 + lateness + MAX_REPORT_DELAY;
+        let held_up = |lost: f64| {
+            let any = 1.0 - (-lost / (self.all + PRIOR) * under_way).exp();
+            let held_up = repair.mul_f64(any.clamp(0.0, 1.0));
+            i64::try_from(held_up.as_micros()).unwrap_or(i64::MAX)
+        };
+        (self.us, self.all_us) = (held_up(self.lost), held_up(self.all_lost));
     }
 
     /// By how much later a packet is of use that goes among many, µs.
     pub(in crate::tunnel) const fn us(&self) -> i64 {
         self.us
+    }
+
+    /// The same by all that is lost: whoever lets so many bytes be under way and no more does not ask why.
+    pub(in crate::tunnel) const fn all_us(&self) -> i64 {
+        self.all_us
     }
 }
 
@@ -99,7 +117,13 @@ mod tests {
         ] {
             let mut held_up = HeldUp::new(Instant::ZERO);
             let fates = Fates { confirmed: sent - lost, lost };
-            held_up.look(Instant::from_millis(100), fates, Bitrate::from_mbps(mbit), ms(trip));
+            held_up.look(
+                Instant::from_millis(100),
+                fates,
+                Bitrate::from_mbps(mbit),
+                ms(trip),
+                Duration::ZERO,
+            );
             let found = held_up.us() / 1000;
             assert!(expected.contains(&found), "{mbit} Mbit/s, {trip} ms: {found} ms");
         }
@@ -110,10 +134,10 @@ mod tests {
         let (rate, trip) = (Bitrate::from_mbps(20), Duration::from_millis(40));
         let mut held_up = HeldUp::new(Instant::ZERO);
         let at = |ms| Instant::from_millis(ms);
-        held_up.look(at(100), Fates { confirmed: 5000, lost: 0 }, rate, trip);
-        held_up.look(at(200), Fates { confirmed: 5000, lost: 117 }, rate, trip);
+        held_up.look(at(100), Fates { confirmed: 5000, lost: 0 }, rate, trip, Duration::ZERO);
+        held_up.look(at(200), Fates { confirmed: 5000, lost: 117 }, rate, trip, Duration::ZERO);
         assert_eq!(held_up.us(), 0);
-        held_up.look(at(300), Fates { confirmed: 5100, lost: 134 }, rate, trip);
+        held_up.look(at(300), Fates { confirmed: 5100, lost: 134 }, rate, trip, Duration::ZERO);
         assert!(held_up.us() > 0);
     }
 
@@ -123,9 +147,21 @@ mod tests {
         let (rate, trip) = (Bitrate::from_mbps(50), ms(240));
         let mut held_up = HeldUp::new(Instant::ZERO);
         held_up.note_queue(Instant::from_millis(100), trip);
-        held_up.look(Instant::from_millis(400), Fates { confirmed: 900, lost: 100 }, rate, trip);
+        held_up.look(
+            Instant::from_millis(400),
+            Fates { confirmed: 900, lost: 100 },
+            rate,
+            trip,
+            Duration::ZERO,
+        );
         assert_eq!(held_up.us(), 0);
-        held_up.look(Instant::from_millis(700), Fates { confirmed: 1800, lost: 110 }, rate, trip);
+        held_up.look(
+            Instant::from_millis(700),
+            Fates { confirmed: 1800, lost: 110 },
+            rate,
+            trip,
+            Duration::ZERO,
+        );
         assert!(held_up.us() > 200_000, "{}", held_up.us());
     }
 
@@ -134,10 +170,10 @@ mod tests {
         let mut held_up = HeldUp::new(Instant::ZERO);
         let fates = Fates { confirmed: 900, lost: 100 };
         let (rate, trip) = (Bitrate::from_mbps(50), Duration::from_millis(140));
-        held_up.look(Instant::from_millis(100), fates, rate, trip);
+        held_up.look(Instant::from_millis(100), fates, rate, trip, Duration::ZERO);
         assert!(held_up.us() > 190_000, "{}", held_up.us());
         for second in 1..30 {
-            held_up.look(Instant::from_millis(1000 * second), fates, rate, trip);
+            held_up.look(Instant::from_millis(1000 * second), fates, rate, trip, Duration::ZERO);
         }
         assert!(held_up.us() < 10_000, "{}", held_up.us());
     }

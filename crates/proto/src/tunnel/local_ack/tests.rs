@@ -69,10 +69,10 @@ fn a_packet_that_was_broken_on_its_way_is_not_acknowledged() {
     *broken.last_mut().unwrap() ^= 1;
     assert_eq!(story.near(&broken), FromNear::Pass);
     assert!(story.after(0).is_empty());
-    let label = Label::of(&PacketView::parse(&broken).unwrap(), Checksum::Partial);
+    let mut label = Label::of(&PacketView::parse(&broken).unwrap(), Checksum::Partial);
     let now = story.now;
     assert_eq!(
-        story.acks.on_near(now, &broken.into(), &label, true),
+        story.acks.on_near(now, &broken.into(), &mut label, true),
         FromNear::Keep,
         "a kernel's own"
     );

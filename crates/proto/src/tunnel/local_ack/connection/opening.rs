@@ -11,6 +11,7 @@ use crate::tunnel::local_ack::far_window::FarWindow;
 use crate::tunnel::local_ack::kept::Store;
 use crate::tunnel::local_ack::near_trip::NearTrip;
 use crate::tunnel::local_ack::segment::{Segment, Times, flag};
+use crate::tunnel::local_ack::settled_window::SettledWindow;
 
 /// What one end said of itself at first.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +91,7 @@ impl Connection {
             near_trip,
             far_trip,
             far_window: FarWindow::default(),
+            settled_window: SettledWindow::new(now),
             used_at: now,
             is_due: false,
             is_limited: false,

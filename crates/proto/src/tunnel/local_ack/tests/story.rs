@@ -136,8 +136,8 @@ impl Story {
     }
 
     pub(super) fn near(&mut self, packet: &[u8]) -> FromNear {
-        let label = Label::of(&PacketView::parse(packet).unwrap(), Checksum::Whole);
-        self.acks.on_near(self.now, &packet.into(), &label, true)
+        let mut label = Label::of(&PacketView::parse(packet).unwrap(), Checksum::Whole);
+        self.acks.on_near(self.now, &packet.into(), &mut label, true)
     }
 
     pub(super) fn far(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
