@@ -16,10 +16,12 @@ pub use sparse_first::{MOST_AHEAD, SparseFirst};
 
 use std::collections::VecDeque;
 
+use ropewalk_settings::Redundant;
+
 use crate::ecn::Ecn;
 use crate::packet::buffer::PacketBuffer;
 use crate::packet::checksum::Checksum;
-use crate::packet::{FlowKey, PacketView, transport};
+use crate::packet::{FlowKey, PacketView, protocol, transport};
 use crate::sched::PacketMeta;
 use crate::time::{Duration, Instant};
 
@@ -68,6 +70,14 @@ impl Label {
             acknowledges: None,
         }
     }
+
+    /// Whether it is of use for a moment only: it comes alone, as a call's packets do, or its sender marked it as real time. What TCP
+    /// sends is needed however late it is.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        let is_tcp = self.meta.tuple.protocol == Some(protocol::TCP);
+        !is_tcp && (self.is_alone || self.dscp >= Redundant::LEAST_MARK)
+    }
 }
 
 /// The place of a packet in the order that the receiver restores.
@@ -107,6 +117,12 @@ impl Waiting {
     #[must_use]
     pub const fn numbers(&self) -> Option<Numbers> {
         self.numbers
+    }
+
+    /// If it is of use for a moment only: when it came.
+    #[must_use]
+    pub fn real_time_since(&self) -> Option<Instant> {
+        self.label.is_real_time().then_some(self.since)
     }
 
     /// Its buffer, to be kept or used again.
@@ -387,6 +403,27 @@ mod tests {
         assert!(!push(&mut queue, &[0]));
         queue.pop();
         assert!(push(&mut queue, &[0]));
+    }
+
+    #[test]
+    fn a_call_and_what_is_marked_is_of_use_for_a_moment_and_tcp_for_ever() {
+        // Protocol, whether it comes alone, DSCP.
+        let table = [
+            (protocol::UDP, false, 0, false),
+            (protocol::UDP, true, 0, true),
+            (protocol::UDP, false, 39, false),
+            (protocol::UDP, false, 40, true),
+            (protocol::ICMP, true, 0, true),
+            (protocol::TCP, false, 46, false),
+        ];
+        for (protocol, is_alone, dscp, expected) in table {
+            let mut label = Label { is_alone, dscp, ..label(FlowKey(0)) };
+            label.meta.tuple.protocol = Some(protocol);
+            assert_eq!(label.is_real_time(), expected, "{protocol}, {is_alone}, {dscp}");
+            let since = Instant::from_millis(7);
+            let waiting = Waiting { since, label, packet: vec![1].into(), numbers: None };
+            assert_eq!(waiting.real_time_since(), expected.then_some(since));
+        }
     }
 
     #[test]

@@ -393,6 +393,26 @@ impl Fair {
         dropped
     }
 
+    /// Drops what is said to be outdated, of flows that take turns from their first packets on; returns how many.
+    pub(crate) fn drop_outdated(&mut self, is_outdated: impl Fn(&Waiting) -> bool) -> u64 {
+        let mut dropped = 0;
+        // One that was begun is finished.
+        let mut at = usize::from(self.begun == Some(Turn::Sparse));
+        while let Some(waiting) = self.sparse.get(at) {
+            if !waiting.may_be_dropped() || !is_outdated(waiting) {
+                at += 1;
+            } else if let Some(waiting) = self.sparse.remove(at) {
+                self.note_sparse_gone(&waiting);
+                self.note_gone(&waiting);
+                dropped += 1;
+            }
+        }
+        for id in 0..counted_lines(&self.lines) {
+            dropped += self.drop_first_of(id, &is_outdated);
+        }
+        dropped
+    }
+
     /// When the first may have waited too long.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

@@ -236,6 +236,15 @@ impl FrontQueue {
         either!(self, queue => queue.handle_timeout(now))
     }
 
+    /// Drops what waited for an answer of any link in vain and is said to be of no use any more; returns how many.
+    pub(crate) fn drop_outdated(&mut self, is_outdated: impl Fn(&Waiting) -> bool) -> u64 {
+        match self {
+            // Nothing waits longer than usual there.
+            Self::SparseFirst(_) => 0,
+            Self::Fair(queue) => queue.drop_outdated(is_outdated),
+        }
+    }
+
     /// When the first may have waited too long.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

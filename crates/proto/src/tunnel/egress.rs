@@ -11,12 +11,15 @@
 //! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. It leaves
 //!    alone ([`single`], [`outgoing`]), or small packets that leave at one moment for one link share a datagram ([`bundle`]).
 //! 6. What is to go over two links goes over a second one ([`redundant`]).
+//!
+//! What is of use for a moment only, as a call's packets are, goes no more when it is too old ([`real_time`]).
 
 mod bundle;
 mod flow_meter;
 mod flows;
 mod numbering;
 mod outgoing;
+mod real_time;
 mod recent_flows;
 mod redundant;
 mod repair;
@@ -37,6 +40,7 @@ pub use flow_meter::ByLink;
 use flow_meter::FlowMeter;
 use numbering::Numbering;
 pub(super) use outgoing::evidence_of;
+use real_time::Silence;
 pub use recent_flows::{FlowWait, RecentFlow, RecentFlows};
 use redundant::Copies;
 pub use redundant::Redundancy;
@@ -89,6 +93,8 @@ pub(super) struct Egress {
     redundant: Copies,
     /// Which packets need no order.
     spacing: Spacing,
+    /// When no link answered.
+    silence: Silence,
     /// Bytes of sparse flows that went since a lost packet did, while any was to go.
     ahead: usize,
     too_big: TooBig,
@@ -166,6 +172,7 @@ impl Egress {
             repair: (order == Order::Flow).then(Repair::default),
             redundant: Copies::new(now, config.scheduling.redundant.clone()),
             spacing: Spacing::default(),
+            silence: Silence::default(),
             ahead: 0,
             too_big: TooBig::new(now, gateways),
             accepted: Traffic::default(),
@@ -320,8 +327,10 @@ impl Egress {
     /// Where packets are sent again, they wait for a link that answers.
     #[inline]
     pub(super) fn note_answers(&mut self, now: Instant, links: &LinkSet) {
-        if self.repair.is_some() && !self.queue.is_empty() {
-            self.queue.set_stalled(now, !links.any_answers(now));
+        let waits = !self.queue.is_empty() || self.has_lost() || self.silence.lasts();
+        if self.repair.is_some() && waits {
+            self.silence.note(now, links.any_answers(now), || links.up());
+            self.queue.set_stalled(now, self.silence.lasts());
         }
     }
 
@@ -367,6 +376,8 @@ impl Egress {
     /// Steps 2 to 6: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
         self.note_answers(now, to.links);
+        let outdated = self.drop_outdated(now, to.links);
+        to.session.drops.add(DropReason::QueueTimeout, outdated);
         self.tell_facts(now, to.links);
         self.send_once(now, to) && self.send_copies(now, to)
     }

@@ -246,6 +246,11 @@ impl LinkSet {
         self.links.iter().any(|link| link.carries(now) && !link.sender.is_suspect(now))
     }
 
+    /// How many links are up, whether an answer is overdue there or not.
+    pub(super) fn up(&self) -> usize {
+        self.links.iter().filter(|link| link.life.is_up()).count()
+    }
+
     /// The longest smoothed round trip of the links that answer.
     pub(super) fn longest_round_trip(&self) -> Duration {
         let up = self.links.iter().filter(|link| link.life.is_up());

@@ -148,6 +148,22 @@ impl Fair {
         dropped
     }
 
+    /// Drops the first packets of a line that may be dropped and are said to be outdated; returns how many.
+    pub(super) fn drop_first_of(
+        &mut self,
+        id: u16,
+        is_outdated: &impl Fn(&Waiting) -> bool,
+    ) -> u64 {
+        let mut dropped = 0;
+        while let Some((at, first)) = self.droppable(id)
+            && is_outdated(first)
+            && self.drop_one_of(id, at)
+        {
+            dropped += 1;
+        }
+        dropped
+    }
+
     /// No packet of a line that may be given up came before.
     pub(super) fn oldest_of(&self, id: u16) -> Option<Instant> {
         earliest(self.overtaken_since(id), self.droppable(id).map(|(_, first)| first.since))

@@ -414,3 +414,27 @@ fn what_a_sender_was_told_to_have_arrived_is_never_given_up_and_lets_others_wait
     assert!(left.len() <= 201, "all but the first of the flood were too old: {}", left.len());
     assert_eq!(queue.poll_timeout(), None);
 }
+
+#[test]
+fn what_is_of_no_use_any_more_goes_from_the_front_of_its_flow_and_nothing_else_does() {
+    let mut queue = queue();
+    for number in 0..3 {
+        push(&mut queue, DOWNLOAD, number, 1400);
+    }
+    // Seven of the call go before others, the rest takes turns.
+    for number in 0..16_u8 {
+        let packet = vec![10 + number; 200].into();
+        queue.push(at(number.into()), &label(CALL), packet, LIMIT);
+    }
+    push(&mut queue, FlowKey(3), 100, 150);
+    let is_outdated = |waiting: &Waiting| waiting.label.meta.flow == CALL && waiting.since < at(10);
+    assert_eq!(queue.drop_outdated(is_outdated), 10);
+    assert_eq!((queue.len(), queue.bytes()), (10, 3 * 1400 + 6 * 200 + 150));
+    assert_eq!(queue.drop_outdated(is_outdated), 0);
+    let mut left = numbers(&mut queue);
+    let call: Vec<_> = left.iter().copied().filter(|number| (10..100).contains(number)).collect();
+    assert_eq!(call, [20, 21, 22, 23, 24, 25]);
+    left.sort_unstable();
+    assert_eq!(left, [0, 1, 2, 20, 21, 22, 23, 24, 25, 100]);
+    assert_eq!((queue.len(), queue.bytes(), queue.flows()), (0, 0, 0));
+}

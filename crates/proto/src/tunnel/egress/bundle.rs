@@ -337,6 +337,7 @@ impl Egress {
                 is_sparse: source == Source::Queue && self.queue.is_next_sparse(),
                 is_acknowledged: false,
                 is_redundant: false,
+                came: None,
                 link: link.id,
                 number: link.sender.next_number(),
                 moved_from: None,
@@ -363,6 +364,7 @@ impl Egress {
             };
             let Some(waiting) = waiting else { continue };
             let (flow, is_redundant) = (waiting.label().meta.flow, waiting.label().is_redundant);
+            let came = waiting.real_time_since();
             let packet = waiting.into_packet();
             let is_it = |item: &&Item| usize::from(item.place) == place;
             let mut own = items.iter_mut().zip(&attempts);
@@ -370,7 +372,7 @@ impl Egress {
             match own {
                 Some((item, Some(attempt))) => {
                     let previous_of_flow = item.previous_of_flow;
-                    let sent = Attempt { flow, previous_of_flow, is_redundant, ..attempt };
+                    let sent = Attempt { flow, previous_of_flow, is_redundant, came, ..attempt };
                     self.keep(now, packet, first + place as u64, sent);
                 }
                 _ => self.recycle(packet),

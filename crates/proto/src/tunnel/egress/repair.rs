@@ -73,6 +73,8 @@ pub(super) struct Attempt {
     pub(super) is_acknowledged: bool,
     /// It is to go over a second link, too.
     pub(super) is_redundant: bool,
+    /// If it is of use for a moment only: when it came.
+    pub(super) came: Option<Instant>,
     /// The link that it went on last, and its datagram's number there.
     pub(super) link: LinkId,
     pub(super) number: u64,
@@ -81,7 +83,8 @@ pub(super) struct Attempt {
 }
 
 impl Unconfirmed {
-    /// Whether it is young enough to be of use.
+    /// Whether it is young enough to be of use, unless that is for a moment only ([`real_time`](super::real_time)): that depends on
+    /// the link, too.
     pub(super) fn is_worth_sending(&self, now: Instant) -> bool {
         let most = if self.sent.is_acknowledged { MOST_AGE_ACKNOWLEDGED } else { MOST_AGE };
         now.since(self.sent_at) <= most
@@ -372,6 +375,22 @@ impl Repair {
     fn note_given_up(&mut self, global: u64, copy: &Unconfirmed) {
         self.repairs.given_up += 1;
         self.given_up.push((copy.sent.flow, global));
+        // The receiver is still patient with one that was of use for a moment only.
+        if copy.sent.came.is_some() {
+            self.pass_over(global, &copy.sent);
+        }
+    }
+
+    /// This packet is gone: the next one of its flow follows the one before it, if it goes again.
+    fn pass_over(&mut self, global: u64, gone: &Attempt) {
+        let Some(place) = self.place(global) else { return };
+        let is_of_flow = |other: &&mut Unconfirmed| other.sent.flow == gone.flow;
+        let next = self.places.iter_mut().skip(place + 1).flatten().find(is_of_flow);
+        if let Some(next) = next
+            && next.sent.previous_of_flow == Some(global)
+        {
+            next.sent.previous_of_flow = gone.previous_of_flow;
+        }
     }
 
     /// The next packet that was given up, and its flow.
@@ -457,6 +476,7 @@ mod tests {
             is_sparse: false,
             is_acknowledged: false,
             is_redundant: false,
+            came: None,
             link,
             number,
             moved_from: None,
@@ -613,6 +633,27 @@ mod tests {
         let mut repair = four();
         assert_eq!(settle(&mut repair, 2001, WLAN, 5, 10, Fate::TimedOut), 1);
         assert_eq!((lost(&repair), repair.repairs().given_up), (vec![], 1));
+    }
+
+    #[test]
+    fn what_follows_one_that_is_of_no_use_any_more_waits_for_the_one_before_that() {
+        let mut repair = Repair::default();
+        // 10, 11, 13 and 14 of a call, 12 of a download.
+        let packets = [(10, 1, None), (11, 1, Some(10)), (12, 2, None), (13, 1, Some(11))];
+        for (global, flow, before) in packets.into_iter().chain([(14, 1, Some(13))]) {
+            let mut packet = unconfirmed(0, WLAN, global);
+            packet.sent.flow = FlowKey(flow);
+            packet.sent.previous_of_flow = before;
+            packet.sent.came = (flow == 1).then(|| at(0));
+            repair.keep(at(0), global, packet, drop);
+        }
+        let before = |repair: &Repair, global| repair.kept(global)?.sent.previous_of_flow;
+        assert!(repair.give_up(13).is_some() && repair.give_up(11).is_some());
+        assert_eq!(before(&repair, 14), Some(10));
+        assert!(repair.give_up(10).is_some());
+        assert_eq!((before(&repair, 14), before(&repair, 12)), (None, None));
+        let given_up: Vec<_> = std::iter::from_fn(|| repair.poll_given_up()).collect();
+        assert_eq!(given_up, [10, 11, 13].map(|global| (FlowKey(1), global)));
     }
 
     #[test]

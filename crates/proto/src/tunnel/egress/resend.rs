@@ -3,9 +3,12 @@
 //! Each goes where it arrives soonest: a link that is closed for a moment is waited for, if it has the packet there sooner all
 //! the same. Meanwhile another link takes one further behind, which arrives there in its turn. Small ones share a datagram, as new ones do ([`bundle`](super::bundle)), but take one place in the window: what a
 //! silent link leaves behind is often a hundred acknowledgements.
+//!
+//! What is too old is given up in its place: that of a call depends on the link that it would take ([`real_time`](super::real_time)).
 
 use super::bundle::{Load, MAX_PACKETS, is_small};
 use super::outgoing::Outgoing;
+use super::real_time::most_age;
 use super::repair::{Attempt, Repair, Repairs, Unconfirmed};
 use super::views::Views;
 use super::{Egress, MOST_SPARE, Outlet, Step};
@@ -92,6 +95,15 @@ impl Egress {
         self.has_lost() && !(self.queue.is_next_sparse() && self.ahead < MOST_AHEAD)
     }
 
+    /// The packet is too old, or fits no link any more: it will not be sent again.
+    fn give_up(&mut self, global: u64) {
+        let Some(repair) = &mut self.repair else { return };
+        if let Some(buffer) = repair.give_up(global) {
+            self.spare.put(buffer, MOST_SPARE);
+        }
+        self.forget_given_up();
+    }
+
     /// Sends again what was lost first, in one datagram. [`Step::Waits`]: its link is closed for a moment.
     pub(super) fn send_lost<T: TransmitSink>(
         &mut self,
@@ -105,10 +117,7 @@ impl Egress {
         views.look_for(to.links, now, len);
         let fits = !views.links.is_empty() || to.links.too_big_for(now, len).is_none();
         if !fits || !lost.is_worth_sending(now) {
-            if let Some(buffer) = repair.give_up(global) {
-                self.spare.put(buffer, MOST_SPARE);
-            }
-            self.forget_given_up();
+            self.give_up(global);
             return Step::Next;
         }
         let (index, ahead) = match soonest(&views.links) {
@@ -122,8 +131,15 @@ impl Egress {
         if lost.packet.len() > usize::from(link.inner_mtu()) || !lost.is_worth_sending(now) {
             return Step::Waits;
         }
+        let (silence, most) = (self.silence, most_age(link));
+        let is_outdated = |lost: &Unconfirmed| silence.outdates(now, lost.sent.came, most);
+        if is_outdated(lost) {
+            self.give_up(global);
+            return Step::Next;
+        }
         let len = lost.packet.len();
-        let run = run_of(now, repair, place, usize::from(link.inner_mtu()));
+        let is_worth = |lost: &Unconfirmed| lost.is_worth_sending(now) && !is_outdated(lost);
+        let run = run_of(repair, place, usize::from(link.inner_mtu()), is_worth);
         let number = link.sender.next_number();
         let made = if run.count > 1 {
             let packets = repair.lost().skip(place).take(run.count).map(outgoing);
@@ -158,8 +174,13 @@ struct Run {
     framed: usize,
 }
 
-/// Those from this place on, as far as they fit into `most` bytes.
-fn run_of(now: Instant, repair: &Repair, place: usize, most: usize) -> Run {
+/// Those from this place on, as far as they fit into `most` bytes and are worth it.
+fn run_of(
+    repair: &Repair,
+    place: usize,
+    most: usize,
+    is_worth: impl Fn(&Unconfirmed) -> bool,
+) -> Run {
     let (mut run, mut first, mut before) = (Run::default(), None, None);
     for (global, lost) in repair.lost().skip(place).take(MAX_PACKETS) {
         let framed = run.framed + PACKET_FRAME_HEADER + lost.packet.len();
@@ -168,7 +189,7 @@ fn run_of(now: Instant, repair: &Repair, place: usize, most: usize) -> Run {
         // In a datagram numbers rise.
         let rises = before.replace(global).is_none_or(|before| before < global);
         let near = rises && global - first <= u64::from(u16::MAX);
-        if !fits || !near || !lost.is_worth_sending(now) {
+        if !fits || !near || !is_worth(lost) {
             break;
         }
         run = Run { count: run.count + 1, framed };

@@ -72,6 +72,7 @@ impl Egress {
             is_acknowledged: label.is_acknowledged,
             // A part is of no use alone.
             is_redundant: label.is_redundant && part.is_none(),
+            came: head.real_time_since(),
             link: link.id,
             number: link.sender.next_number(),
             moved_from: None,
@@ -132,6 +133,7 @@ impl Egress {
             is_sparse: false,
             is_acknowledged: label.is_acknowledged,
             is_redundant: label.is_redundant,
+            came: waiting.real_time_since(),
             link: link.id,
             number: link.sender.next_number(),
             moved_from: None,
