@@ -1,12 +1,16 @@
 //! The order within flows against a small virtual network, seed after seed.
 //!
 //! A sender numbers the packets of two to five flows and stripes them over two to four links with random delays and jitter.
-//! Some are lost, and some of these sent again, under their old numbers, on any link; some come twice. Checked:
+//! Some are lost, and some of these sent again, under their old numbers, on any link; some come twice. Some get their number and
+//! leave later, so that others overtake them at the sender, as `arrival` has it. Checked:
 //!
 //! - nothing is delivered twice, nothing altered, and everything that arrived is delivered;
 //! - within a flow the order holds, unless a deadline passed;
 //! - a packet whose own flow lost nothing and was not overtaken is delivered when it arrives, whatever the others wait for;
-//! - without loss, and with less jitter than patience, nothing is given up;
+//! - nothing is given up before those that wait for it have had the patience that `docs/RESEQUENCER.md` promises: so nothing that is
+//!   under way and comes within it;
+//! - without loss, with less jitter than patience, and if those that are overtaken leave within the time of a repair, nothing is
+//!   given up;
 //! - what waits is released within a second, and no timer spins.
 //!
 //! `NETLAB_SEED=n` reruns one seed, which a failure prints.
@@ -14,11 +18,11 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ropewalk_proto::packet::{Packet, protocol};
-use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, Resequencer, Stats};
+use ropewalk_proto::reseq::{Config, Evidence, EvidenceKind, GRANULARITY, Resequencer, Stats};
 use ropewalk_proto::sink::PacketSink;
 use ropewalk_proto::time::{Duration, Instant};
 use ropewalk_proto::units::LinkId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 const SEEDS: u64 = 10_000;
 
@@ -28,6 +32,9 @@ const PACKETS: u64 = 200;
 /// The longest that anything waits.
 const MOST: Duration = Duration::from_secs(1);
 
+/// A packet that others overtake leaves by so much later at most.
+const MOST_LATE: Duration = Duration::from_millis(150);
+
 /// What is not TCP is delivered in bursts with pauses: all that may wait at once is gone after so long.
 const PAUSES: Duration = Duration::from_millis(40);
 
@@ -35,10 +42,12 @@ const PAUSES: Duration = Duration::from_millis(40);
 fn every_flow_is_in_order_and_waits_for_no_other() {
     let wanted: Option<u64> = std::env::var("NETLAB_SEED").ok().and_then(|s| s.parse().ok());
     let seeds = wanted.map_or(0..SEEDS, |seed| seed..seed + 1);
-    let mut sum = Stats::default();
+    let (mut sum, mut overtaken) = (Stats::default(), Overtaken::default());
     for seed in seeds {
         match std::panic::catch_unwind(|| World::new(seed).run()) {
-            Ok(stats) => {
+            Ok((stats, of_seed)) => {
+                overtaken.awaited += of_seed.awaited;
+                overtaken.given_up += of_seed.given_up;
                 sum.in_order += stats.in_order;
                 sum.resequenced += stats.resequenced;
                 sum.late += stats.late;
@@ -51,7 +60,7 @@ fn every_flow_is_in_order_and_waits_for_no_other() {
             }
         }
     }
-    println!("{sum:?}");
+    println!("{sum:?}, {overtaken:?}");
     if wanted.is_none() {
         // The test would be empty if these did not happen.
         for (what, count) in [
@@ -60,6 +69,8 @@ fn every_flow_is_in_order_and_waits_for_no_other() {
             ("late", sum.late),
             ("duplicates", sum.duplicates),
             ("by deadline", sum.skipped_by_deadline),
+            ("overtaken, and awaited until they came", overtaken.awaited),
+            ("overtaken, and given up", overtaken.given_up),
         ] {
             assert!(count > 1_000, "{what}: only {count}");
         }
@@ -70,14 +81,29 @@ struct Link {
     delay: Duration,
     jitter_us: u64,
     next_local: u64,
+    /// How long the last that came took, µs, by clocks that differ.
+    latest_us: Option<i64>,
+}
+
+/// What became of packets that left late.
+#[derive(Default, Debug)]
+struct Overtaken {
+    /// Others of their flow waited for them when they came.
+    awaited: u64,
+    given_up: u64,
 }
 
 /// A packet that was sent.
 struct Sent {
     flow: usize,
+    /// The packets before and behind it of its flow.
     before: Option<u64>,
-    /// When it came first, if it did.
+    behind: Option<u64>,
+    /// Others may have overtaken it at the sender.
+    is_late: bool,
+    /// When it came first, if it did, and until when it waits for others, at least.
     came: Option<Instant>,
+    patient_until: Option<Instant>,
     /// When it was delivered, and as which of all.
     delivered: Option<(Instant, usize)>,
 }
@@ -96,14 +122,19 @@ struct World {
     links: Vec<Link>,
     /// Whether packets are lost, sent again, or come twice.
     disturbed: bool,
+    /// Whether some leave late.
+    overtakes: bool,
+    /// What it takes to send a packet again, as the receiver was told.
+    repair_time: Duration,
     /// The newest packet of each flow.
     flows: Vec<Option<u64>>,
     packets: Vec<Sent>,
     under_way: BTreeMap<(Instant, u64), UnderWay>,
     planned: u64,
     delivered: usize,
-    /// Numbers for which something waited in vain.
-    given_up: BTreeSet<u64>,
+    /// Numbers for which something waited in vain, and until when at least.
+    given_up: BTreeMap<u64, Instant>,
+    overtaken: Overtaken,
     reseq: Resequencer,
 }
 
@@ -118,6 +149,11 @@ impl PacketSink for Out {
         assert_eq!(packet.bytes, contents(global, packet.bytes[9] == protocol::TCP), "altered");
         self.0.push(global);
     }
+}
+
+/// Where a number's packet is among all that were sent.
+fn place(global: u64) -> usize {
+    usize::try_from(global).expect("few")
 }
 
 /// Every other flow is TCP.
@@ -146,27 +182,33 @@ impl World {
                 // Less than what is granted before anything is known of a link, and added to every deadline.
                 jitter_us: rng.random_range(1..5_000),
                 next_local: 0,
+                latest_us: None,
             }
         });
         let links = links.collect();
-        reseq.set_repair_time(Duration::from_millis([0, 30, 2_000][rng.random_range(0..3)]));
+        let repair_time = Duration::from_millis([0, 30, 2_000][rng.random_range(0..3)]);
+        reseq.set_repair_time(repair_time);
         let (disturbed, flows) = (rng.random_bool(0.7), vec![None; rng.random_range(2..=5)]);
+        let overtakes = rng.random_bool(0.5);
         Self {
             rng,
             now: Instant::from_millis(1),
             links,
             disturbed,
+            overtakes,
+            repair_time,
             flows,
             packets: Vec::new(),
             under_way: BTreeMap::new(),
             planned: 0,
             delivered: 0,
-            given_up: BTreeSet::new(),
+            given_up: BTreeMap::new(),
+            overtaken: Overtaken::default(),
             reseq,
         }
     }
 
-    fn run(mut self) -> Stats {
+    fn run(mut self) -> (Stats, Overtaken) {
         for _ in 0..PACKETS {
             self.now += Duration::from_micros(self.rng.random_range(0..4_000));
             self.receive_until(self.now);
@@ -175,23 +217,46 @@ impl World {
         self.receive_until(Instant::from_nanos(u64::MAX));
         let stats = self.reseq.stats();
         self.check(&stats);
-        stats
+        (stats, self.overtaken)
     }
 
     fn send(&mut self) {
         let flow = self.rng.random_range(0..self.flows.len());
         let global = self.packets.len() as u64;
         let before = self.flows[flow].replace(global);
-        self.packets.push(Sent { flow, before, came: None, delivered: None });
+        if let Some(before) = before {
+            self.packets[place(before)].behind = Some(global);
+        }
+        let late = self.lateness();
+        self.packets.push(Sent {
+            flow,
+            before,
+            behind: None,
+            is_late: late > Duration::ZERO,
+            came: None,
+            patient_until: None,
+            delivered: None,
+        });
         let lost = self.disturbed && self.rng.random_bool(0.05);
         if !lost {
-            self.put(global, self.now);
+            self.put(global, self.now + late);
         }
         // Sent again: what was lost, or taken for lost.
         if self.disturbed && self.rng.random_bool(if lost { 0.6 } else { 0.03 }) {
             let later = Duration::from_micros(self.rng.random_range(1_000..200_000));
             self.put(global, self.now + later);
         }
+    }
+
+    /// By how much later than its number says a packet leaves. Where nothing else disturbs it is less than a repair takes: so long
+    /// everybody waits for what is overtaken.
+    fn lateness(&mut self) -> Duration {
+        if !self.overtakes || !self.rng.random_bool(0.1) {
+            return Duration::ZERO;
+        }
+        let most = if self.disturbed { MOST_LATE } else { MOST_LATE.min(self.repair_time) };
+        let most_us = u64::try_from(most.as_micros()).expect("short");
+        Duration::from_micros(self.rng.random_range(0..most_us.max(1)))
     }
 
     fn put(&mut self, global: u64, sent: Instant) {
@@ -229,32 +294,81 @@ impl World {
     fn arrive(&mut self, key: (Instant, u64), out: &mut Out) {
         let UnderWay { sent, link, local, global } =
             self.under_way.remove(&key).expect("the caller has seen it");
-        let packet = &mut self.packets[usize::try_from(global).expect("few")];
-        packet.came.get_or_insert(key.0);
-        let bytes = contents(global, is_tcp(packet.flow));
+        let now = key.0;
+        let Sent { flow, before, behind, is_late, came, .. } = self.packets[place(global)];
+        if is_late && came.is_none() && behind.is_some_and(|behind| self.waits(behind)) {
+            self.overtaken.awaited += 1;
+        }
+        let bytes = contents(global, is_tcp(flow));
+        let sent_us = i64::try_from(sent.as_micros()).expect("short") - 77_000_000;
         let arrival = Evidence {
             link: LinkId(u8::try_from(link).expect("few")),
             local,
-            sent_us: i64::try_from(sent.as_micros()).expect("short") - 77_000_000,
+            sent_us,
             global,
-            kind: EvidenceKind::FlowData { prev_of_flow: packet.before },
+            kind: EvidenceKind::FlowData { prev_of_flow: before },
         };
-        self.reseq.offer(key.0, &arrival, Packet::whole(&bytes), out);
+        self.reseq.offer(now, &arrival, Packet::whole(&bytes), out);
+        let delay_us = i64::try_from(now.as_micros()).expect("short") - sent_us;
+        self.links[link].latest_us = Some(delay_us);
+        if came.is_none() {
+            let patient_until = Some(now + self.patience(delay_us));
+            let packet = &mut self.packets[place(global)];
+            (packet.came, packet.patient_until) = (Some(now), patient_until);
+        }
+    }
+
+    /// How long a packet that took so long waits for others, as the documents say: by so much the slowest link is slower, with four
+    /// variations of its delay, 5 ms, and what a repair takes. At least: of a link's delay only the latest is looked at.
+    fn patience(&self, delay_us: i64) -> Duration {
+        let worst_us = (0..).zip(&self.links).filter_map(|(id, link)| {
+            let variation = self.reseq.delay_variation(LinkId(id))?;
+            let variation_us = i64::try_from(variation.as_micros()).expect("short");
+            Some(link.latest_us? + 4 * variation_us)
+        });
+        let spread_us = worst_us.max().map_or(0, |worst_us| (worst_us - delay_us).max(0));
+        let spread = Duration::from_micros(spread_us.unsigned_abs()) + GRANULARITY;
+        let most = Config::default().settings.max_wait;
+        (spread.min(most) + self.repair_time).min(MOST)
+    }
+
+    /// Whether a packet has come and was not delivered.
+    fn waits(&self, global: u64) -> bool {
+        let packet = &self.packets[place(global)];
+        packet.came.is_some() && packet.delivered.is_none()
+    }
+
+    /// Until when this packet and those that wait in a row behind it are patient: the first whose patience ends speaks for all.
+    fn patient_until(&self, global: u64) -> Instant {
+        let first = &self.packets[place(global)];
+        let mut until = first.patient_until.expect("it has come");
+        let mut behind = first.behind;
+        while let Some(next) = behind.filter(|next| self.waits(*next)) {
+            let packet = &self.packets[place(next)];
+            until = until.min(packet.patient_until.expect("it has come"));
+            behind = packet.behind;
+        }
+        until
     }
 
     /// These were delivered, because of a deadline or an arrival.
     fn note(&mut self, now: Instant, out: &Out, timed_out: bool) {
         for global in &out.0 {
-            let packet = &mut self.packets[usize::try_from(*global).expect("few")];
+            let packet = &mut self.packets[place(*global)];
             assert!(packet.came.is_some(), "{global} from nowhere");
-            let place = (now, self.delivered);
-            assert!(packet.delivered.replace(place).is_none(), "{global} twice");
+            let delivered = (now, self.delivered);
+            assert!(packet.delivered.replace(delivered).is_none(), "{global} twice");
             self.delivered += 1;
             let Some(before) = packet.before else { continue };
-            let skips = self.packets[usize::try_from(before).expect("few")].delivered.is_none();
+            let skips = self.packets[place(before)].delivered.is_none();
             // One that was given up itself waits for nothing.
-            if skips && !self.given_up.contains(global) && self.given_up.insert(before) {
+            let is_known = [*global, before].iter().any(|one| self.given_up.contains_key(one));
+            if skips && !is_known {
                 assert!(timed_out, "{global} did not wait for {before}");
+                let until = self.patient_until(*global);
+                assert!(now >= until, "{before} was given up at {now:?}, before {until:?}");
+                self.given_up.insert(before, until);
+                self.overtaken.given_up += u64::from(self.packets[place(before)].is_late);
             }
         }
     }
@@ -288,12 +402,16 @@ impl World {
             }
         }
         assert_eq!(stats.skipped_by_deadline, self.given_up.len() as u64);
+        for (number, until) in &self.given_up {
+            let in_time = self.packets[place(*number)].came.is_some_and(|came| came <= *until);
+            assert!(!in_time, "{number} was under way and came in time");
+        }
         // From the end: the first that was delivered of those behind, by flow. A packet behind that is out of order: it, or one
         // behind it, was given up.
         let mut first = vec![usize::MAX; self.flows.len()];
         let mut gave_up = vec![false; self.flows.len()];
         for (global, packet) in self.packets.iter().enumerate().rev() {
-            gave_up[packet.flow] |= self.given_up.contains(&(global as u64));
+            gave_up[packet.flow] |= self.given_up.contains_key(&(global as u64));
             if let Some((_, place)) = packet.delivered {
                 let in_order = place < first[packet.flow];
                 assert!(in_order || gave_up[packet.flow], "{global} is out of order");
