@@ -33,7 +33,7 @@ pub(super) struct Silence {
     since: Option<Instant>,
     /// It is the last link's.
     is_of_last: bool,
-    /// When one did again.
+    /// When one did again after several had been silent for so long that packets became old.
     ended: Option<Instant>,
     /// From when until when the last link was waited for before.
     waited: (Instant, Instant),
@@ -48,9 +48,11 @@ impl Silence {
                 self.is_of_last = up() <= 1;
             }
             (Some(since), true) => {
-                (self.since, self.ended) = (None, Some(now));
+                self.since = None;
                 if self.is_of_last {
                     self.waited = (since, now);
+                } else if now.since(since) >= OF_USE {
+                    self.ended = Some(now);
                 }
             }
             (None, true) | (Some(_), false) => {}
@@ -62,9 +64,11 @@ impl Silence {
         self.since.is_some()
     }
 
-    /// Whether packets wait, or may wait still, because none did.
-    pub(super) fn is_felt(&self, now: Instant) -> bool {
-        self.lasts() || self.ended.is_some_and(|ended| now.since(ended) < FELT_FOR)
+    /// Whether what waits may have become too old because none did. Over the last link it does not.
+    fn is_felt(&self, now: Instant) -> bool {
+        let is_long = |since: Instant| !self.is_of_last && now.since(since) >= OF_USE;
+        let is_recent = |ended: Instant| now.since(ended) < FELT_FOR;
+        self.since.is_some_and(is_long) || self.ended.is_some_and(is_recent)
     }
 
     /// Whether a packet that came then is older than this. `None`: its age is of no account.
@@ -142,9 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_felt_until_what_waited_has_left() {
-        let silence = silence(2);
-        assert!(!silence.lasts() && silence.is_felt(at(1_000)) && !silence.is_felt(at(1_701)));
-        assert!(!Silence::default().is_felt(at(0)));
+    fn a_silence_is_felt_until_what_waited_has_left_unless_it_was_short_or_the_last_links() {
+        let felt = |silence: Silence| [700, 1_699, 1_700].map(|ms| silence.is_felt(at(ms)));
+        assert_eq!(felt(silence(2)), [true, true, false]);
+        assert_eq!(felt(silence(1)), [false; 3]);
+        assert_eq!(felt(Silence::default()), [false; 3]);
+        let mut short = Silence::default();
+        short.note(at(500), false, || 2);
+        assert!(short.lasts());
+        assert_eq!([749, 750].map(|ms| short.is_felt(at(ms))), [false, true]);
+        short.note(at(740), true, || 2);
+        assert_eq!(felt(short), [false; 3]);
     }
 }
