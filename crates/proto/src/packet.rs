@@ -105,8 +105,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Names a flow: equal for packets of the same addresses, protocol and ports; of the same addresses
-/// only for fragments, of which just the first would show ports. A hash, so different flows may share
+/// Names a flow: equal for packets of the same addresses, protocol and ports, which only TCP and UDP have
+/// here; of the same addresses only for fragments, of which just the first would show ports. A hash, so different flows may share
 /// one; the two directions differ. It only ever spreads flows, so it needs no secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowKey(pub u64);

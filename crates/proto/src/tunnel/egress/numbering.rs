@@ -103,6 +103,9 @@ impl Numbering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::checksum::Checksum;
+    use crate::packet::tests::{UDP_V4, v4};
+    use crate::packet::{PacketView, protocol};
     use crate::queue::label;
 
     #[test]
@@ -125,6 +128,48 @@ mod tests {
         assert_eq!(previous, [Some(3), None, Some(5)]);
         numbering.advance(3);
         assert_eq!((numbering.next(), numbering.number(0, &download)), (7, Some(2)));
+    }
+
+    /// What is read of a packet of this protocol between two addresses, with these two bytes where UDP has its source port and these
+    /// where IPv4 says of which part it is.
+    fn read(protocol: u8, port: [u8; 2], part: [u8; 2]) -> Label {
+        let mut packet = v4(UDP_V4, 100);
+        packet[9] = protocol;
+        packet[20..22].copy_from_slice(&port);
+        packet[6..8].copy_from_slice(&part);
+        Label::of(&PacketView::parse(&packet).expect("a packet"), Checksum::Whole)
+    }
+
+    #[test]
+    fn fragments_follow_those_of_their_addresses_and_icmp_follows_icmp() {
+        const WHOLE: [u8; 2] = [0, 0];
+        const FIRST: [u8; 2] = [0x20, 0];
+        const LATER: [u8; 2] = [0, 9];
+        use protocol::{ICMP, TCP, UDP};
+        // Protocol, its first two bytes, the part; the packet before it of its flow.
+        let table = [
+            (UDP, [1, 1], WHOLE, None),
+            (UDP, [1, 1], FIRST, None),
+            (ICMP, [8, 0], WHOLE, None),
+            (UDP, [1, 1], LATER, Some(1)),
+            (UDP, [1, 1], WHOLE, Some(0)),
+            (UDP, [2, 2], WHOLE, None),
+            // Of another connection, and of another protocol.
+            (TCP, [2, 2], FIRST, Some(3)),
+            // An error beside echo requests.
+            (ICMP, [3, 4], WHOLE, Some(2)),
+            (ICMP, [8, 0], FIRST, Some(6)),
+            (ICMP, [8, 0], WHOLE, Some(7)),
+            (TCP, [1, 1], WHOLE, None),
+            (UDP, [1, 1], WHOLE, Some(4)),
+        ];
+        let mut numbering = Numbering::new(Order::Flow);
+        for (global, (protocol, port, part, before)) in (0..).zip(table) {
+            let label = read(protocol, port, part);
+            let numbers = Numbers { global, previous_of_flow: before };
+            assert_eq!(numbering.upcoming(&label), numbers);
+            numbering.on_sent(label.meta.flow, None);
+        }
     }
 
     #[test]
