@@ -19,6 +19,13 @@ pub use fixed::Fixed;
 pub use model::Model;
 pub use path_model::{PathLimit, PathModel};
 
+/// For how long it is remembered what a link had that left: as long as a window that nothing tested is believed (RFC 7661 §4.3). A device that
+/// is plugged again or a driver that starts again is back within seconds; who is away for longer may be in another network.
+pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// The share of what it had with which a link goes on that was away (RFC 9959).
+const AGAIN: f64 = 0.5;
+
 /// No window grows past this. 32,768 full datagrams are 4 Gbit/s at 100 ms; the sender's memory of
 /// what is in flight is bounded by it.
 pub const MAX_WINDOW: u32 = *ControllerKind::WINDOW.end();
@@ -113,6 +120,23 @@ pub struct LossSample {
     pub prior_in_flight: u32,
 }
 
+/// What a controller knew of a link that left: where the link comes back, it is a new one for both ends, and its controller
+/// may begin with a part of that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownPath {
+    /// What the path carried, at IP level.
+    pub rate: Bitrate,
+    /// The round trip without a queue.
+    pub trip: Duration,
+    /// By how much delays varied by themselves.
+    pub noise: Duration,
+    /// Until when this is worth a try.
+    pub until: Instant,
+    /// Whether the peer is where it was: else the path may be another one, of which the rate says nothing before it is
+    /// measured again.
+    pub is_same_way: bool,
+}
+
 /// The congestion window of one link.
 pub trait Controller {
     /// Datagrams that may be in flight.
@@ -148,6 +172,14 @@ pub trait Controller {
     fn believed_rate(&self) -> Option<Bitrate> {
         None
     }
+
+    /// What the controller of the same link may begin with if it leaves at this moment and comes back; `None`: nothing.
+    fn known_path(&self, _now: Instant) -> Option<KnownPath> {
+        None
+    }
+
+    /// The link is a new one, and one of its name had this when it left.
+    fn on_known_path(&mut self, _known: KnownPath) {}
 
     /// Nothing was sent for long: gives back memory that only matters while something is.
     fn release_memory(&mut self) {}
@@ -247,6 +279,14 @@ impl Controller for AnyController {
 
     fn believed_rate(&self) -> Option<Bitrate> {
         dispatch!(self, believed_rate())
+    }
+
+    fn known_path(&self, now: Instant) -> Option<KnownPath> {
+        dispatch!(self, known_path(now))
+    }
+
+    fn on_known_path(&mut self, known: KnownPath) {
+        dispatch!(self, on_known_path(known));
     }
 
     fn release_memory(&mut self) {

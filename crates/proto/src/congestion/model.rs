@@ -10,6 +10,7 @@
 //! | rate | follows what is delivered upwards at once; downwards only under a standing queue. So a time with little to send changes nothing | [`rate`] |
 //! | a rate that varies | where it fell again and again, more is tried sooner | [`variation`] |
 //! | bursts of a fresh path | leave as fast as trains arrive | [`train`] |
+//! | a link that left and is back | half of what it had, once a burst shows that this may still be so | [`returned`] |
 //! | fairness | a higher rate aims at a shorter queue, so that models that share a path come to have the same | `Model::target_share` |
 //! | losses | alone are nothing; more than usual without a queue are tried; those of a time in which nothing came through are an outage | [`loss`] |
 //! | marks | count as a queue that is too long, for a round | [`Controller::on_ecn`] |
@@ -30,6 +31,7 @@ mod number;
 mod output;
 mod phases;
 mod rate;
+mod returned;
 mod rival;
 mod round;
 mod train;
@@ -45,12 +47,13 @@ use self::loss::Losses;
 use self::number::{real, seconds};
 use self::output::Output;
 use self::rate::Rates;
+use self::returned::Returned;
 use self::rival::Rival;
 use self::round::Round;
 use self::train::Trains;
 use self::variation::Variation;
 use self::view::duration;
-use super::{AckSample, ArrivalSample, Controller, LossSample, PathModel};
+use super::{AGAIN, AckSample, ArrivalSample, Controller, KnownPath, LossSample, PathModel};
 use crate::time::{Duration, Instant};
 
 /// Places that a path of which nothing is known is given: more than an inner TCP's first window of ten (RFC 6928), and no more than a
@@ -133,6 +136,7 @@ pub struct Model {
     delays: Delays,
     rates: Rates,
     trains: Trains,
+    returned: Returned,
     losses: Losses,
     /// Losses of lower numbers belong to what was answered already.
     answered: u64,
@@ -206,6 +210,7 @@ impl Model {
             delays: Delays::default(),
             rates: Rates::default(),
             trains: Trains::default(),
+            returned: Returned::default(),
             losses: Losses::default(),
             answered: first,
             rival: None,
@@ -407,6 +412,14 @@ impl Controller for Model {
         self.output.rate
     }
 
+    fn known_path(&self, now: Instant) -> Option<KnownPath> {
+        self.worth_keeping(now)
+    }
+
+    fn on_known_path(&mut self, known: KnownPath) {
+        self.returned = Returned::with(known);
+    }
+
     fn on_repaired(&mut self) {
         self.patient_rounds = 0;
     }
@@ -477,6 +490,9 @@ impl Controller for Model {
             let held_back = sample.arrival.is_none_or(|arrival| arrival.held_back);
             self.compete(t, if held_back { places } else { 0.0 }, sample.largest);
         }
+        if self.phase == Phase::Startup {
+            self.try_known(t, sample);
+        }
         match self.phase {
             Phase::Startup => self.startup(t),
             Phase::Drain => self.drain(t),
@@ -516,15 +532,17 @@ impl Controller for Model {
 
     fn on_timeout(&mut self, _now: Instant, sample: &LossSample) {
         self.timed_out = true;
+        self.give_up_known();
         self.round.restart(sample.next);
         self.set_output();
     }
 
     fn on_return(&mut self, _now: Instant) {
         self.timed_out = false;
-        self.rate *= 0.5;
-        self.window = (self.window * 0.5).max(INITIAL_WINDOW * self.place);
-        self.pace *= 0.5;
+        self.rate *= AGAIN;
+        self.window = (self.window * AGAIN).max(INITIAL_WINDOW * self.place);
+        self.pace *= AGAIN;
+        self.returned.halve();
         self.set_output();
     }
 }

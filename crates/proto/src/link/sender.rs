@@ -18,7 +18,7 @@ use super::received::Report;
 use super::rtt::Rtt;
 use super::sent::{Confirmed, Fate, MAX_UNCONFIRMED, ReportError, Sent, SentDatagrams, Settled};
 use crate::congestion::{
-    AckSample, AnyController, Controller, DeliverySample, LossSample, PathModel,
+    AckSample, AnyController, Controller, DeliverySample, KnownPath, LossSample, PathModel,
 };
 use crate::time::{Duration, Instant};
 
@@ -469,6 +469,17 @@ impl LinkSender {
     pub fn on_return(&mut self, now: Instant) {
         self.controller.on_return(now);
         self.last_in_window = self.last_in_window.map(|_| now);
+    }
+
+    /// What a link of the same name may begin with if this one leaves now, if its controller knows anything.
+    #[must_use]
+    pub fn known_path(&self, now: Instant) -> Option<KnownPath> {
+        self.controller.known_path(now)
+    }
+
+    /// The link is a new one, and one of its name had this when it left.
+    pub fn on_known_path(&mut self, known: KnownPath) {
+        self.controller.on_known_path(known);
     }
 
     /// The link's path is another one (another address, not only another port): what was learnt of the old

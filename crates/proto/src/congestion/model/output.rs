@@ -14,7 +14,7 @@ const INITIAL_FLIGHT: f64 = 10.0;
 const UNQUEUED: f64 = 10.0;
 
 /// Places beyond what the path holds: what joined packets and reports hold up.
-const SLACK: f64 = 12.0;
+pub(super) const SLACK: f64 = 12.0;
 
 /// Pace and window over the rate while starting: 2 / ln 2, the least with which a rate can double each round (draft-cardwell-iccrg-bbr).
 const STARTUP_GAIN: f64 = 2.885;
@@ -117,11 +117,12 @@ impl Model {
             (Phase::Startup, _) => {
                 let noisy = self.delays.is_noisy();
                 let far = self.delays.floor().filter(|floor| noisy && *floor > FAR.0);
-                match (self.trains.rate().filter(|_| !noisy), far) {
+                let pace = match (self.trains.rate().filter(|_| !noisy), far) {
                     (Some(rate), _) => TRAIN_GAIN * rate,
                     (None, Some(floor)) => STARTUP_GROWTH * self.window / floor.min(FAR.1),
                     (None, None) => f64::INFINITY,
-                }
+                };
+                pace.min(self.returned_pace())
             }
             (Phase::Cruise, Some(rival)) => 1.2 * rival.window * self.place / self.srtt.max(0.001),
             (_, Some(_)) => self.gain * self.rate,

@@ -1,6 +1,7 @@
 //! What ends each phase, and what begins then.
 
 use super::rate::Rates;
+use super::returned::Returned;
 use super::{FAR, Model, Phase, RIVAL_MEMORY, TARGET};
 
 /// A rate of this much less than trains show is no sign that the path is full.
@@ -50,15 +51,19 @@ impl Model {
         let waits = self.queue() > limit
             && self.delays.is_known()
             && (!noisy || self.full_rounds >= 1 || stands);
-        // A burst of its own waits for itself.
+        // A burst of its own waits for itself. What a link that is back begins with is none: it is paced.
+        let is_back = self.returned.is_under_way();
         let is_burst = !noisy
             && !stands
+            && !is_back
             && self.trains.rate().is_some_and(|most| self.rates.of_trip < TRAIN_DOUBT * most);
         if is_full || loses || waits && !is_burst {
             let now = self.rates.short.max(self.rates.of_trip);
-            if held_back && (!is_full || now < self.rate) {
+            // What it had before is no measurement, and its pace held that back.
+            if (held_back || is_back) && (!is_full || now < self.rate) {
                 self.rate = now;
             }
+            self.returned = Returned::default();
             self.recent_rates.clear();
             // Its own losses are answered by this.
             self.answered = self.next;

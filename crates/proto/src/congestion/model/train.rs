@@ -12,7 +12,7 @@ use crate::congestion::ArrivalSample;
 use crate::time::{Duration, Instant};
 
 /// Datagrams that show something, and after which another train begins.
-const LEAST: f64 = 8.0;
+pub(super) const LEAST: f64 = 8.0;
 const MOST: f64 = 16.0;
 /// A pause of the sender, or of the path, ends a train, µs.
 const PAUSE: i64 = 20_000;
