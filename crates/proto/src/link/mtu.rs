@@ -25,6 +25,11 @@
 //! The search tries the largest size first, for most paths carry it, then 1500, then halves the
 //! `COMMON_SIZES` that are left.
 //!
+//! # A link that is back
+//!
+//! Where a link of the same name left, the size that it had is asked for before the base size, with the base size as its guard: one
+//! round trip later the link carries packets again. If it does not pass at the first try, the search begins as always.
+//!
 //! # Black holes
 //!
 //! A router may begin to drop large packets silently. `BLACK_HOLE_LOSSES` losses of datagrams above the
@@ -108,6 +113,14 @@ struct Round {
     probe_lost: bool,
 }
 
+/// What the search found on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KnownMtu {
+    usable: u16,
+    /// The smallest size that failed, if one did.
+    failed: Option<u16>,
+}
+
 /// Losses that may mean a black hole.
 #[derive(Clone, Copy, Debug)]
 struct Suspicion {
@@ -138,6 +151,8 @@ pub(crate) struct PathMtu {
     raise_at: Instant,
     hint: Option<u16>,
     hint_taken: Option<Instant>,
+    /// What a link of the same name had, until its size was asked for.
+    remembered: Option<KnownMtu>,
     suspicion: Option<Suspicion>,
     black_holes: u64,
 }
@@ -161,6 +176,7 @@ impl PathMtu {
             raise_at: now,
             hint: None,
             hint_taken: None,
+            remembered: None,
             suspicion: None,
             black_holes: 0,
         };
@@ -179,6 +195,25 @@ impl PathMtu {
         self.next_round = now;
         (self.tries, self.unanswered, self.verifying) = (0, 0, false);
         (self.answer_time, self.hint, self.suspicion) = (None, None, None);
+        self.remembered = None;
+    }
+
+    /// What a link of the same name may ask for first if this one leaves now: what was found, once the search is over.
+    #[must_use]
+    pub(crate) fn known(&self) -> Option<KnownMtu> {
+        let is_found =
+            self.state == State::Complete && !self.verifying && self.usable > self.base();
+        let failed = (self.failed <= self.max).then_some(self.failed);
+        // What was not asked for yet is as true as it was.
+        self.remembered.or(is_found.then_some(KnownMtu { usable: self.usable, failed }))
+    }
+
+    /// A link of the same name had this: its size is asked for first.
+    pub(crate) fn remember(&mut self, known: KnownMtu) {
+        let is_fresh = self.state == State::Base && self.round.is_none();
+        if is_fresh && known.usable > self.base() && known.usable <= self.max {
+            self.remembered = Some(known);
+        }
     }
 
     /// The path may have changed (a NAT rebinding): the usable size is kept, and asked for at once.
@@ -283,6 +318,11 @@ impl PathMtu {
                 self.answer_time = Some(now.since(round.sent));
                 self.round = None;
                 self.next_round = now;
+                if let Some(known) = self.remembered.take_if(|known| known.usable == size) {
+                    // What failed above it is not asked for again before the next search.
+                    let least = known.failed.unwrap_or(u16::MAX);
+                    self.failed = least.min(self.max + 1);
+                }
                 self.passes(now, size);
             }
             Some(round) if size == base && round.guard_sent && round.guard_acked.is_none() => {
@@ -364,7 +404,8 @@ impl PathMtu {
             return Some(self.usable);
         }
         match self.state {
-            State::Base | State::Error => Some(self.base()),
+            State::Base => Some(self.remembered.map_or(self.base(), |known| known.usable)),
+            State::Error => Some(self.base()),
             State::Search => self.candidate(),
             State::Complete => None,
         }
@@ -388,6 +429,7 @@ impl PathMtu {
 
     /// The size passes.
     fn passes(&mut self, now: Instant, size: u16) {
+        self.remembered = None;
         (self.tries, self.unanswered) = (0, 0);
         (self.verifying, self.suspicion) = (false, None);
         self.usable = self.usable.max(size);
@@ -418,6 +460,10 @@ impl PathMtu {
     fn try_failed(&mut self, now: Instant, size: u16) {
         self.tries += 1;
         self.next_round = now + SPACING;
+        if self.remembered.is_some() {
+            // Its guard came, so that the base size passes.
+            return self.passes(now, self.base());
+        }
         if self.verifying && self.tries >= VERIFY_TRIES {
             self.black_holes += 1;
             self.verifying = false;
@@ -437,6 +483,7 @@ impl PathMtu {
 
     fn no_answer(&mut self, now: Instant) {
         self.unanswered = self.unanswered.saturating_add(1);
+        self.remembered = None;
         let wait = SPACING * (1 << self.unanswered.min(12));
         self.next_round = now + wait.min(LONGEST_TIMEOUT);
         if matches!(self.state, State::Base | State::Error) {

@@ -385,3 +385,48 @@ fn no_sequence_of_events_breaks_the_bounds() {
         }
     }
 }
+
+/// A path of 1400 bytes whose search has ended.
+fn found() -> KnownMtu {
+    let mut sim = Sim::new(1400, 1500);
+    assert_eq!(sim.path.known(), None, "nothing is known yet");
+    sim.run_until(secs(10), |path| path.state() == State::Complete);
+    sim.path.known().expect("the search is over")
+}
+
+#[test]
+fn a_path_that_is_back_is_known_after_one_round_trip() {
+    let known = found();
+    let mut sim = Sim::new(1400, 1500);
+    sim.path.remember(known);
+    assert_eq!((sim.path.mtu(), sim.path.state()), (BASE, State::Base), "it is not believed");
+    assert_eq!(sim.path.known(), Some(known), "if it goes before it was asked");
+    let took = sim.run_until(secs(1), |path| path.state() == State::Complete);
+    assert!(took <= Duration::from_millis(60), "{took:?}");
+    assert_eq!((sim.path.mtu(), sim.path.known()), (1400, Some(known)));
+}
+
+#[test]
+fn a_path_that_carries_less_than_before_is_found_as_a_fresh_one_is() {
+    let known = found();
+    let mut sim = Sim::new(1320, 1500);
+    sim.path.remember(known);
+    sim.run_until(secs(10), |path| path.state() == State::Complete);
+    assert_eq!(sim.path.mtu(), 1320);
+    let mut sim = Sim::new(1400, 1500);
+    sim.path.remember(known);
+    sim.dead = true;
+    sim.run(Duration::from_millis(1500));
+    sim.dead = false;
+    sim.run_until(secs(20), |path| path.state() == State::Complete);
+    assert_eq!(sim.path.mtu(), 1400, "it was away in the beginning");
+}
+
+#[test]
+fn a_size_that_the_interface_does_not_carry_any_more_is_not_asked_for() {
+    let mut sim = Sim::new(1400, 1390);
+    sim.path.remember(found());
+    let took = sim.run_until(secs(1), |path| path.state() == State::Complete);
+    assert_eq!(sim.path.mtu(), 1390);
+    assert!(took <= Duration::from_millis(110), "{took:?}");
+}
