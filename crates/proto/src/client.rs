@@ -178,7 +178,7 @@ impl Client {
     }
 
     /// Adds a link, changes it, or (with `None`) takes it out. A changed link gets a new id, so what was
-    /// known of its path is forgotten. `sink` takes packets that waited for the old link.
+    /// known of its path is no more than a first guess. `sink` takes packets that waited for the old link.
     ///
     /// # Errors
     /// [`SetLinkError`]; nothing changes then.

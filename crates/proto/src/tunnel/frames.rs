@@ -169,6 +169,7 @@ impl Tunnel {
             link.settle_path(now, path);
             link.enter(now, LinkState::Up);
             self.outbox.tell(Event::LinkUp(link.id));
+            self.links.recall(now, at);
             self.note_joined(now, at);
         }
     }
@@ -189,6 +190,7 @@ impl Tunnel {
         if link.life.state() == LinkState::Joining {
             link.enter(now, LinkState::Up);
             self.outbox.tell(Event::LinkUp(link.id));
+            self.links.recall(now, at);
             self.note_joined(now, at);
         }
     }

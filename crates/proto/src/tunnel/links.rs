@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`Link`] | one link |
 //! | [`RemovedLinks`] | links that left: what still comes from them, and saying so again |
+//! | [`LeftBehind`] | what links had that left, for when they are back |
 //! | [`Ledger`] | bytes by link as a provider counts them |
 //! | [`Backups`] | links that are kept back until they are needed |
 
 mod backup;
 mod ledger;
+mod left_behind;
 mod removed;
 
 use std::ops::{Index, IndexMut};
@@ -17,6 +19,7 @@ use arrayvec::ArrayVec;
 
 use backup::Backups;
 pub use ledger::{Ledger, Metered};
+use left_behind::LeftBehind;
 use removed::RemovedLinks;
 
 use super::link::{Link, LinkState, Traffic};
@@ -34,6 +37,7 @@ pub(super) struct LinkSet {
     /// Sorted by id.
     links: Vec<Link>,
     removed: RemovedLinks,
+    left_behind: LeftBehind,
     /// What links carried that left.
     ledger: Ledger,
     backups: Backups,
@@ -109,6 +113,7 @@ impl LinkSet {
     pub(super) fn remove_left(&mut self, now: Instant, at: usize) {
         let link = self.links.remove(at);
         self.ledger.add(link.name, link.counters.on_wire);
+        self.left_behind.note(now, &link);
         self.removed.note(now, &link, None);
     }
 
@@ -118,8 +123,14 @@ impl LinkSet {
         let link = self.links.remove(at);
         let halt = halt_of(&link);
         self.ledger.add(link.name, link.counters.on_wire);
+        self.left_behind.note(now, &link);
         self.removed.note(now, &link, Some(halt));
         Some(halt)
+    }
+
+    /// Link `at` was taken in: if one of its name left, it begins with what that had.
+    pub(super) fn recall(&mut self, now: Instant, at: usize) {
+        self.left_behind.give(now, &mut self.links[at]);
     }
 
     /// The link that has not been up for the longest time: it makes room for another.
