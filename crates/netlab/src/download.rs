@@ -4,7 +4,7 @@
 //! and the checksum are known without a file.
 
 use std::io::{self, Read, Write};
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -173,19 +173,58 @@ impl Curl {
         bytes: u64,
         seed: u64,
     ) -> Result<Upload, LabError> {
-        let mut command = bound_to_parent("curl");
         let length = format!("Content-Length: {bytes}");
         // Empty `Transfer-Encoding`: with the length known, curl must not send chunks.
-        command.args(self.arguments()).args(["--header", &length]);
-        command.args(["--header", "Transfer-Encoding:", "--upload-file", "-", url]);
+        let headers = [length.as_str(), "Transfer-Encoding:"];
+        self.send(namespace, url, &headers, move |mut input| {
+            // A curl that ends early says why; its closed pipe adds nothing.
+            let _ = body(bytes, seed, |chunk| input.write_all(chunk));
+        })
+    }
+
+    /// Uploads for `time` what is made from `seed`, in chunks; what then waits in curl's socket is sent, too.
+    ///
+    /// # Errors
+    /// As [`Curl::upload`].
+    pub fn upload_for(
+        &self,
+        namespace: &Namespace,
+        url: &str,
+        time: Duration,
+        seed: u64,
+    ) -> Result<Upload, LabError> {
+        self.send(namespace, url, &["Transfer-Encoding: chunked"], move |mut input| {
+            let started = Instant::now();
+            let _ = body(u64::MAX, seed, |chunk| {
+                if started.elapsed() >= time {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                input.write_all(chunk)
+            });
+        })
+    }
+
+    /// Uploads what `feed` writes, with these headers.
+    fn send(
+        &self,
+        namespace: &Namespace,
+        url: &str,
+        headers: &[&str],
+        feed: impl FnOnce(ChildStdin) + Send + 'static,
+    ) -> Result<Upload, LabError> {
+        let mut command = bound_to_parent("curl");
+        command.args(self.arguments());
+        for header in headers {
+            command.arg("--header").arg(header);
+        }
+        command.args(["--upload-file", "-", url]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = namespace.spawn(command)?;
         let input = child.stdin.take();
         let (done, finished) = mpsc::channel();
         thread::spawn(move || {
-            if let Some(mut input) = input {
-                // A curl that ends early says why; its closed pipe adds nothing.
-                let _ = body(bytes, seed, |chunk| input.write_all(chunk));
+            if let Some(input) = input {
+                feed(input);
             }
             let _ = done.send(());
         });

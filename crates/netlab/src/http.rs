@@ -4,11 +4,13 @@
 //! `GET /<bytes>/<seed>` answers with that many bytes from a generator with that seed, so that the
 //! receiver can know the right checksum without a file; `GET /<bytes>/<seed>/<name>` does so with another
 //! congestion control, which the kernel must allow. Of a body, one range may be asked for (RFC 9110 §14), as
-//! download managers do that fetch it over several connections. `PUT` or `POST` of anything answers with
-//! an [`Upload`] as JSON. The header `X-Tcp-Congestion` says what the kernel uses on the
+//! download managers do that fetch it over several connections. `PUT` or `POST` of anything, of a length that is told or in
+//! chunks, answers with an [`Upload`] as JSON. The header `X-Tcp-Congestion` says what the kernel uses on the
 //! connection, read back from the socket.
 //!
 //! One thread a connection, one request a connection, as a test needs; never to be exposed.
+
+mod chunked;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,6 +25,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
+use self::chunked::Chunked;
 use crate::error::LabError;
 use crate::stats::mbit;
 
@@ -140,6 +143,7 @@ struct Head {
     method: String,
     path: String,
     length: Option<u64>,
+    is_chunked: bool,
     range: Option<String>,
     wants_continue: bool,
 }
@@ -176,13 +180,17 @@ fn answer(stream: &TcpStream) -> io::Result<()> {
             None => respond(stream, "404 Not Found", &congestion, 0, "text/plain"),
         },
         "PUT" | "POST" => {
-            let Some(length) = head.length else {
+            if head.length.is_none() && !head.is_chunked {
                 return respond(stream, "411 Length Required", &congestion, 0, "text/plain");
-            };
+            }
             if head.wants_continue {
                 (&*stream).write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
             }
-            let upload = serde_json::to_string(&read_upload(&mut reader, length)?)?;
+            let upload = match head.length {
+                Some(length) => read_upload(reader.take(length))?,
+                None => read_upload(Chunked::new(reader))?,
+            };
+            let upload = serde_json::to_string(&upload)?;
             let size = upload.len() as u64;
             respond(stream, "200 OK", &congestion, size, "application/json")?;
             (&*stream).write_all(upload.as_bytes())
@@ -208,6 +216,7 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<Head> {
         match name.to_ascii_lowercase().as_str() {
             "range" => head.range = Some(value.trim().to_owned()),
             "content-length" => head.length = value.trim().parse().ok(),
+            "transfer-encoding" => head.is_chunked = value.trim().eq_ignore_ascii_case("chunked"),
             "expect" => head.wants_continue = value.trim().eq_ignore_ascii_case("100-continue"),
             _ => {}
         }
@@ -281,13 +290,12 @@ fn write_body(mut stream: &TcpStream, range: Range<u64>, seed: u64) -> io::Resul
     })
 }
 
-fn read_upload(reader: &mut impl Read, length: u64) -> io::Result<Upload> {
+fn read_upload(mut body: impl Read) -> io::Result<Upload> {
     let mut hash = Context::new(&SHA256);
     let mut buffer = vec![0; CHUNK];
     let mut bytes = 0;
     let mut began: Option<(Instant, Instant)> = None;
     let mut stalls = Vec::new();
-    let mut body = reader.take(length);
     loop {
         let read = body.read(&mut buffer)?;
         let now = Instant::now();
@@ -440,12 +448,17 @@ mod tests {
 
     #[test]
     fn an_upload_is_counted_and_hashed() {
-        let answer = exchange(b"PUT /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
-        let upload: Upload =
-            serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
-        assert_eq!(upload.bytes, 3);
-        // FIPS 180-4, example of one block.
-        assert!(upload.sha256.starts_with("ba7816bf8f01cfea414140de5dae2223"));
+        for request in [
+            "PUT /x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+            "PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+        ] {
+            let answer = exchange(request.as_bytes());
+            let upload: Upload =
+                serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+            assert_eq!(upload.bytes, 3);
+            // FIPS 180-4, example of one block.
+            assert!(upload.sha256.starts_with("ba7816bf8f01cfea414140de5dae2223"));
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The scenario begins when all links of the tunnel are up. The first traffic of a kind is the one
 //! that is told; the others are load. Without a tunnel (`absent`) the daemons are not started, and curl binds to the
-//! first link, as it does for others' downloads beside the tunnel.
+//! first link, as it does for others' downloads beside the tunnel. What uploads use is set by a route, so that all of a
+//! scenario use the same.
 
 mod link;
 
@@ -42,6 +43,8 @@ const CARRIED: u64 = 20_000;
 /// How often a link that returns is looked at, and for how long.
 const POLL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(15);
+/// By then the connection of an upload exists.
+const CONNECTED: Duration = Duration::from_secs(2);
 /// Echoes of a ping by the second.
 const ECHOES: u32 = 10;
 
@@ -105,7 +108,12 @@ pub fn run(
     progress.say("building the network");
     let mut stage = Stage::build(program, &network(scenario))?;
     let mtu = match scenario.tunnel.absent {
-        true => TunnelConfig::default().max_mtu,
+        true => {
+            if let Some(congestion) = upload_congestion(scenario) {
+                stage.route_uploads_through(congestion, true)?;
+            }
+            TunnelConfig::default().max_mtu
+        }
         false => open_tunnel(&mut stage, scenario)?,
     };
 
@@ -138,8 +146,14 @@ fn open_tunnel(stage: &mut Stage, scenario: &Scenario) -> Result<u16, LabError> 
     let links = u8::try_from(scenario.links.len()).unwrap_or(u8::MAX);
     stage.start(0..links)?;
     let mtu = stage.settled_mtu()?;
-    stage.route_uploads_through_cubic()?;
+    stage.route_uploads_through(upload_congestion(scenario).unwrap_or(CONGESTION), false)?;
     Ok(mtu)
+}
+
+/// What uploads use; `None` where there are none.
+fn upload_congestion(scenario: &Scenario) -> Option<&str> {
+    let upload = scenario.traffic.iter().find(|traffic| traffic.is_upload())?;
+    Some(upload.congestion.as_deref().unwrap_or(CONGESTION))
 }
 
 /// Notes what the daemons tell.
@@ -380,26 +394,37 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// One without a length is given what the links carry in its time, since the server answers only
-    /// to a whole body.
+    /// One without a length goes on for its time; what curl has then written already is still sent.
     fn upload(
         &self,
         traffic: &TrafficSection,
         seed: u64,
         duration: Duration,
     ) -> Result<Vec<Outcome>, LabError> {
-        let carried = self.sum(Direction::Up).as_bps() / 8 / u64::from(traffic.flows);
-        let carried = carried.saturating_mul(duration.as_secs());
-        let curl = Curl { interface: None, limit: Some(duration.saturating_mul(4)) };
-        let lengths = traffic.shares().into_iter().map(|bytes| bytes.unwrap_or(carried));
+        let interface = self.scenario.tunnel.absent.then(|| client_interface(0));
+        let curl = Curl { interface, limit: Some(duration.saturating_mul(4)) };
+        let lengths = traffic.shares();
         let started = Instant::now();
-        let done = at_once(lengths.clone().collect(), |length| {
-            let client = self.stage.topology().client();
-            curl.upload(client, &self.stage.url(0, 0), length, seed)
-        })?;
-        let seconds = started.elapsed().as_secs_f64();
-        let as_sent = |(one, length): (&Upload, u64)| {
-            one.bytes == length && one.sha256 == body_sha256(length, seed)
+        let (done, seconds, used) = thread::scope(|scope| {
+            let used = scope.spawn(|| {
+                thread::sleep(CONNECTED.min(duration / 2));
+                self.stage.uploads_use()
+            });
+            let done = at_once(lengths.clone(), |length| {
+                let (client, url) = (self.stage.topology().client(), self.stage.url(0, 0));
+                match length {
+                    Some(length) => curl.upload(client, &url, length, seed),
+                    None => curl.upload_for(client, &url, duration, seed),
+                }
+            });
+            (done, started.elapsed().as_secs_f64(), used.join())
+        });
+        let done = done?;
+        // Without `ss`, or where it came too late, nothing is known of it.
+        let used = used.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).ok();
+        let as_sent = |(one, length): (&Upload, Option<u64>)| {
+            length.is_none_or(|length| one.bytes == length)
+                && one.sha256 == body_sha256(one.bytes, seed)
         };
         let all_as_sent = done.iter().zip(lengths).all(as_sent);
         let bytes = done.iter().map(|one| one.bytes).sum();
@@ -410,7 +435,7 @@ impl Play<'_> {
             length: Duration::ZERO,
             series: PerSecond::default(),
             sum: self.sum_mbit(Direction::Up),
-            congestion: None,
+            congestion: used.filter(|used| !used.is_empty()),
         };
         let stalls = done.iter().flat_map(|one| &one.stalls);
         let stalls = Outcome::Stalls(since(traffic.start_s, stalls));

@@ -180,6 +180,11 @@ impl Scenario {
         for (number, traffic) in (1..).zip(&file.traffic) {
             check_traffic(&format!("traffic {number}"), traffic)?;
         }
+        let uploads = file.traffic.iter().filter(|traffic| traffic.is_upload());
+        let mut used = uploads.map(|traffic| traffic.congestion.as_deref().unwrap_or("cubic"));
+        if used.next().is_some_and(|first| used.any(|other| other != first)) {
+            return Err(invalid("traffic", "all uploads use the same congestion control"));
+        }
         let settings = &file.tunnel.settings;
         if let Some(name) = settings.link.keys().find(|name| links.iter().all(|l| l.name != **name))
         {
@@ -417,9 +422,6 @@ fn check_traffic(place: &str, traffic: &TrafficSection) -> Result<(), ScenarioEr
     traffic.rate_mbit.map(|mbit| positive_rate(place, mbit)).transpose()?;
     if traffic.kind == file::TrafficKind::Udp && traffic.rate_mbit.is_none() {
         return Err(invalid(place, "a UDP stream needs rate_mbit"));
-    }
-    if traffic.congestion.is_some() && traffic.direction == Direction::Up {
-        return Err(invalid(place, "congestion can be chosen downstream only"));
     }
     let is_tcp = matches!(traffic.kind, file::TrafficKind::Tcp | file::TrafficKind::Http);
     if traffic.flows == 0 || traffic.flows > file::MAX_FLOWS || (!is_tcp && traffic.flows > 1) {

@@ -1,6 +1,7 @@
 //! A network with everything on it: the emulated Internet, a real HTTP server beyond the proxy, and the
 //! daemons of the real program. What demo, proofs and scenarios of the kernel stand on.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use crate::address::{SERVER_V4, SERVER_V6};
+use crate::address::{SERVER_V4, SERVER_V6, client_interface, gateway_v4};
 use crate::deployment::{CLIENT_TUN, Deployment};
 use crate::download::{Curl, Download};
 use crate::emulator::Bound;
@@ -230,17 +231,32 @@ impl Stage {
         }
     }
 
-    /// Makes the client's TCP connections to the server use [`CONGESTION`], by a route of their own into
-    /// the tunnel. The default of a namespace cannot be set to one that the machine does not allow to
-    /// everybody, and allowing it there would change the machine.
+    /// Makes the client's TCP connections to the server use this congestion control, by a route of their own into
+    /// the tunnel or, where they are `bare`, over the first WAN. The default of a namespace cannot be set to one that
+    /// the machine does not allow to everybody, and allowing it there would change the machine.
     ///
     /// # Errors
     /// When `ip` refuses.
-    pub fn route_uploads_through_cubic(&self) -> Result<(), LabError> {
+    pub fn route_uploads_through(&self, congestion: &str, bare: bool) -> Result<(), LabError> {
+        let way = match bare {
+            true => format!("via {} dev {}", gateway_v4(0, 0), client_interface(0)),
+            false => format!("dev {CLIENT_TUN} table {TUNNEL_TABLE}"),
+        };
         let client = self.topology.client();
-        client.ip(&format!(
-            "route replace {SERVER_V4}/32 dev {CLIENT_TUN} table {TUNNEL_TABLE} congctl {CONGESTION}"
-        ))
+        client.ip(&format!("route replace {SERVER_V4}/32 {way} congctl {congestion}"))
+    }
+
+    /// What the client's TCP connections to the server use, as its kernel says; empty while there are none.
+    ///
+    /// # Errors
+    /// When `ss` cannot be started.
+    pub fn uploads_use(&self) -> Result<String, LabError> {
+        let server = SERVER_V4.to_string();
+        let sockets = self.topology.client().tool("ss", &["-Htin", "dst", &server])?;
+        let known = ["cubic", "bbr", "reno"];
+        let words = sockets.split_whitespace().filter(|word| known.contains(word));
+        let used: BTreeSet<&str> = words.collect();
+        Ok(used.into_iter().collect::<Vec<_>>().join(" "))
     }
 
     /// A UDP stream of full packets to the client, which asks the server for it.

@@ -249,7 +249,7 @@ fn note_tcp(report: &mut ScenarioReport, scenario: &Scenario, traffic: &Traffic<
         }
         report.note_flows(came.flows());
         report.congestion_control.get_or_insert_with(|| CONGESTION.to_owned());
-        if section.bytes.is_some() || towards(section.direction) == Towards::Proxy {
+        if section.bytes.is_some() {
             bodies.push(came.is_complete());
         }
         if section.bytes.is_some() && came.is_complete() {
@@ -463,6 +463,20 @@ mod tests {
             assert!((seconds..seconds + 0.2).contains(&report.value("completion_s")), "{report:?}");
             // The larger link brings the more, whichever end receives.
             assert!(report.share_percent["a"] > report.share_percent["b"], "{report:?}");
+        }
+    }
+
+    #[test]
+    fn an_upload_without_a_length_goes_on_for_its_time_however_little_it_carries() {
+        for tunnel in ["", "tunnel = { absent = true }"] {
+            let report = run(&scenario(&format!(
+                "name = 'x'\nlinks = [{{ name = 'a', rtt_ms = 20, both = {{ rate_mbit = 10, queue_ms = 100, loss = 0.01 }} }}]\n\
+                 traffic = [{{ kind = 'tcp', direction = 'up', duration_s = 10 }}]\n{tunnel}"
+            )))
+            .unwrap();
+            let seconds = report.per_second["tcp"].len();
+            assert!((8..=11).contains(&seconds), "{tunnel}: {seconds} s");
+            assert!(report.value("tcp_mbit") > 1.0, "{tunnel}: {report:?}");
         }
     }
 

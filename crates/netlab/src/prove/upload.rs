@@ -4,12 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Finding, Proof, Trial, lateness, network};
-use crate::address::SERVER_V4;
 use crate::demo::LINKS;
 use crate::download::Curl;
 use crate::error::LabError;
 use crate::http::body_sha256;
-use crate::namespace::Namespace;
 use crate::stage::{CONGESTION, Progress, Stage};
 
 pub(super) const PROOF: Proof = Proof {
@@ -31,7 +29,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let aim = trial.either(AIM, 65.0);
     let mut stage = Stage::build(trial.program, &network(&LINKS))?;
     stage.start([0, 1])?;
-    stage.route_uploads_through_cubic()?;
+    stage.route_uploads_through(CONGESTION, false)?;
     let client = stage.topology().client();
 
     trial.say(&format!("uploading {} MB over both links", bytes / 1_000_000));
@@ -40,7 +38,7 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
     let (upload, used) = thread::scope(|scope| {
         let used = scope.spawn(|| {
             thread::sleep(BEFORE_LOOK);
-            congestion_in_use(client)
+            stage.uploads_use()
         });
         (curl.upload(client, &url, bytes, SEED), used.join())
     });
@@ -55,12 +53,4 @@ fn run(trial: &Trial<'_>) -> Result<Vec<Finding>, LabError> {
         Finding::holds("upload", complete, complete.to_string(), "sha256"),
         lateness(&stage)?,
     ])
-}
-
-/// What the client's connections to the server use, as the kernel says.
-fn congestion_in_use(client: &Namespace) -> Result<String, LabError> {
-    let sockets = client.tool("ss", &["-Htin", "dst", &SERVER_V4.to_string()])?;
-    let known = ["cubic", "bbr", "reno"];
-    let used = sockets.split_whitespace().filter(|word| known.contains(word));
-    Ok(used.collect::<Vec<_>>().join(" "))
 }

@@ -299,9 +299,9 @@ pub struct TrafficSection {
     /// absent. Downloads with `bytes` only.
     #[serde(default = "once")]
     pub times: u16,
-    /// Or after this time; each of several by itself.
+    /// Or after this time; each of several by itself. An upload with `bytes` may take four times as long.
     pub duration_s: Option<f64>,
-    /// What the sending end of TCP or HTTP uses, downstream; `cubic` if absent.
+    /// What the sending end of TCP or HTTP uses; `cubic` if absent. All uploads of a scenario use the same.
     pub congestion: Option<String>,
     /// When it begins, since the beginning of the scenario.
     #[serde(default)]
@@ -343,6 +343,12 @@ fn once() -> u16 {
 }
 
 impl TrafficSection {
+    /// Whether it is TCP, and the client sends.
+    #[must_use]
+    pub fn is_upload(&self) -> bool {
+        matches!(self.kind, TrafficKind::Tcp | TrafficKind::Http) && self.direction == Direction::Up
+    }
+
     /// How much each of its connections carries.
     #[must_use]
     pub fn shares(&self) -> Vec<Option<u64>> {

@@ -244,8 +244,9 @@ fn a_wrong_value_is_refused_with_its_place() {
         ("[[links]]\nname = \"a\"", "link `a`: the name is taken"),
         ("[[traffic]]\nkind = \"udp\"\nbytes = 1", "traffic 1: a UDP stream needs rate_mbit"),
         (
-            "[[traffic]]\nkind = \"tcp\"\ndirection = \"up\"\ncongestion = \"bbr\"",
-            "traffic 1: congestion can be chosen downstream only",
+            "[[traffic]]\nkind = \"tcp\"\ndirection = \"up\"\nbytes = 1\ncongestion = \"bbr\"\n\
+             [[traffic]]\nkind = \"http\"\ndirection = \"up\"\nbytes = 1",
+            "traffic: all uploads use the same congestion control",
         ),
         (
             "[[traffic]]\nkind = \"udp\"\nrate_mbit = 1\nbytes = 1\nflows = 2",

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use ropewalk_proto::time::Instant;
 use ropewalk_proto::tunnel::LinkState;
-use ropewalk_settings::Bitrate;
 
+use super::CONGESTION;
 use super::meter::{Meter, per_tenth};
 use super::others::Others;
 use super::turns::link_named;
-use super::{CONGESTION, sum};
 use crate::company::Company;
 use crate::half_rate::half_rate_after;
 use crate::lab::Towards;
@@ -29,7 +28,7 @@ use ropewalk_settings::Direction;
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
 /// What counts as data on a link that returns: more than probes and keepalives make in that time.
 const CARRIED: u64 = 20_000;
-/// An upload may take so many times as long as the links need at best.
+/// An upload of a known length may take so many times as long as it is given, as on the kernel.
 const UPLOAD_PATIENCE: u32 = 4;
 /// How often a link that returns is looked at, and for how long; and whether all traffic has ended.
 const POLL: Duration = Duration::from_millis(10);
@@ -122,12 +121,11 @@ impl<'a> Traffic<'a> {
             if traffic.congestion.as_deref().unwrap_or(CONGESTION) == CONGESTION {
                 let limit = own.unwrap_or(rest).min(rest);
                 let first = self.flows.len();
-                let sum = sum(scenario, traffic.direction) / f64::from(traffic.flows);
                 // All but the first wait until the one before has ended.
                 let later = start + LATER;
                 for start in std::iter::once(start).chain((1..traffic.times).map(|_| later)) {
                     for bytes in traffic.shares() {
-                        self.flows.push(flow(traffic.direction, bytes, limit, sum, mtu, start));
+                        self.flows.push(flow(traffic.direction, bytes, limit, mtu, start));
                     }
                 }
                 self.tcp_sections.push((traffic, first..self.flows.len()));
@@ -238,25 +236,19 @@ impl<'a> Traffic<'a> {
     }
 }
 
-/// A connection. An upload without a length is given its part of what the links carry in its time, as on the
-/// kernel.
+/// A connection.
 fn flow(
     direction: Direction,
     bytes: Option<u64>,
     limit: Duration,
-    sum_mbit: f64,
     mtu: u16,
     start: Instant,
 ) -> TcpFlow {
     let towards = towards(direction);
     let load = match (towards, bytes) {
-        (Towards::Client, None) => Load::For(limit),
+        (_, None) => Load::For(limit),
         (Towards::Client, Some(bytes)) => Load::BytesWithin(bytes, limit),
-        (Towards::Proxy, bytes) => {
-            let carried = Bitrate::as_bps(bitrate(sum_mbit)) / 8;
-            let bytes = bytes.unwrap_or_else(|| carried.saturating_mul(limit.as_secs()));
-            Load::BytesWithin(bytes, limit * UPLOAD_PATIENCE)
-        }
+        (Towards::Proxy, Some(bytes)) => Load::BytesWithin(bytes, limit * UPLOAD_PATIENCE),
     };
     TcpFlow::new(towards, load, mtu, start)
 }
