@@ -223,6 +223,10 @@ fn check_names(file: &ExperimentFile) -> Result<(), Fault> {
         return Err((0, format!("series `{}` has either `uses` or `weights`", series.name)));
     }
     for series in &file.series {
+        for point in series.points.iter().flatten() {
+            known_or("points", point, &points)
+                .map_err(|problem| (0, format!("series `{}`: {problem}", series.name)))?;
+        }
         for link in series.links.iter().flatten() {
             if !points_links(file).any(|known| known == link) {
                 let problem = format!("series `{}`: there is no link `{link}`", series.name);

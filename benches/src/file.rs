@@ -144,6 +144,8 @@ pub struct SeriesSection {
     pub flows: u16,
     /// With this traffic only.
     pub traffic: Option<Vec<Traffic>>,
+    /// At these points only, by label.
+    pub points: Option<Vec<String>>,
     /// How the tunnel is set; the daemons' default if absent.
     #[serde(default)]
     pub tunnel: TunnelSection,
@@ -217,6 +219,12 @@ impl Effort {
 }
 
 impl SeriesSection {
+    /// Whether it is run at this point.
+    #[must_use]
+    pub fn has_point(&self, label: &str) -> bool {
+        self.points.as_ref().is_none_or(|only| only.iter().any(|point| point == label))
+    }
+
     /// Whether it is run with this traffic.
     #[must_use]
     pub fn has_traffic(&self, traffic: Traffic) -> bool {

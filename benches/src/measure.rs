@@ -103,7 +103,11 @@ impl Packets {
 pub fn limit_mbit(links: &[LinkSummary], traffic: Traffic, packets: Packets) -> f64 {
     let headers = match traffic {
         Traffic::Udp | Traffic::Call => UDP_HEADERS,
-        Traffic::TcpCubic | Traffic::TcpBbr | Traffic::TcpCubicUp | Traffic::Fetches => TCP_HEADERS,
+        Traffic::TcpCubic
+        | Traffic::TcpBbr
+        | Traffic::TcpCubicUp
+        | Traffic::TcpBbrUp
+        | Traffic::Fetches => TCP_HEADERS,
     };
     let carried: f64 = links.iter().map(|link| link.rate_mbit * (1.0 - link.loss)).sum();
     carried

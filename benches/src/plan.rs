@@ -120,7 +120,8 @@ impl Plan {
         for point in experiment.points.iter().filter(|point| effort.has_point(&point.label)) {
             for series in file.series.iter().filter(|series| effort.has_series(&series.name)) {
                 for traffic in file.traffic.iter().copied() {
-                    let wanted = effort.has_traffic(traffic) && series.has_traffic(traffic);
+                    let here = series.has_point(&point.label) && series.has_traffic(traffic);
+                    let wanted = here && effort.has_traffic(traffic);
                     if wanted && !is_beyond(asked.mode, point, series, traffic) {
                         cases.push(case(file, asked, effort, point, series, traffic));
                     }
@@ -230,15 +231,13 @@ impl Plan {
                 main.kind = TrafficKind::Udp;
                 main.rate_mbit = Some(candidate.offered_mbit);
             }
-            Traffic::TcpCubic => main.congestion = Some("cubic".to_owned()),
-            Traffic::TcpBbr => main.congestion = Some("bbr".to_owned()),
+            Traffic::TcpCubic | Traffic::TcpCubicUp => main.congestion = Some("cubic".to_owned()),
+            Traffic::TcpBbr | Traffic::TcpBbrUp => main.congestion = Some("bbr".to_owned()),
             Traffic::Fetches => {
                 main.congestion = Some("cubic".to_owned());
                 main.times = case.times;
             }
             Traffic::Call => main.kind = TrafficKind::Call,
-            // The client's connections use cubic, or what its namespace was told.
-            Traffic::TcpCubicUp => {}
         }
         let mut traffic = vec![main];
         traffic.extend(self.experiment.file.ping.then_some(ping));
@@ -262,7 +261,8 @@ impl Plan {
 
 /// Whether a mode lacks what is asked for.
 fn is_beyond(mode: Mode, point: &Point, series: &SeriesSection, traffic: Traffic) -> bool {
-    let bbr = traffic == Traffic::TcpBbr || point.company == Some(Company::TcpBbr);
+    let bbr = matches!(traffic, Traffic::TcpBbr | Traffic::TcpBbrUp)
+        || point.company == Some(Company::TcpBbr);
     let second = point.company == Some(Company::Tunnel);
     match mode {
         // The sender of virtual time has cubic only. Beside what needs no tunnel nobody needs a second one.
@@ -406,8 +406,7 @@ fn beside<'a>(
         kind: TrafficKind::Tcp,
         direction,
         flows,
-        // The client's connections use what its namespace was told.
-        congestion: (direction == Direction::Down).then(|| "cubic".to_owned()),
+        congestion: Some("cubic".to_owned()),
         ..call.clone()
     })
 }
@@ -471,7 +470,7 @@ mod tests {
         source = "s"
         shows = "w"
         axis = "x"
-        traffic = ["tcp-cubic-up", "tcp-cubic", "udp"]
+        traffic = ["tcp-cubic-up", "tcp-bbr-up", "tcp-cubic", "udp"]
         ping = false
         simulated = { runs = 2, seconds = 90 }
         real = { runs = 1, seconds = 90 }
@@ -519,6 +518,32 @@ mod tests {
             udp(1),
         ];
         assert_eq!(planned.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn uploads_use_cubic_or_bbr_which_only_the_kernel_has() {
+        let used = |mode| -> Vec<Option<String>> {
+            let plan = Plan::new(open(TRANSFERS).unwrap(), Asked { mode, quick: false, seed: 1 });
+            let jobs = plan.jobs().into_iter().filter(|job| job.run == 0);
+            let scenarios = jobs.map(|job| plan.scenario(job, std::path::Path::new(".").into()));
+            let mains = scenarios.map(|scenario| scenario.unwrap().traffic[0].clone());
+            mains.filter(|main| main.is_upload()).map(|main| main.congestion).collect()
+        };
+        let [cubic, bbr] = ["cubic", "bbr"].map(|name| Some(name.to_owned()));
+        assert_eq!(used(Mode::Simulated), [cubic.clone(), cubic.clone()]);
+        assert_eq!(used(Mode::Real), [cubic.clone(), bbr.clone(), cubic, bbr]);
+    }
+
+    #[test]
+    fn a_series_may_be_run_at_some_points_only() {
+        let text = ONE_BY_ONE.replace("name = \"ours\"", "name = \"ours\", points = [\"cubic\"]");
+        let asked = Asked { mode: Mode::Simulated, quick: false, seed: 1 };
+        let plan = Plan::new(open(&text).unwrap(), asked);
+        let ours = plan.cases.iter().filter(|case| case.series == "ours");
+        let ids: Vec<_> = ours.map(|case| case.id.as_str()).collect();
+        assert_eq!(ids, ["cubic/ours/udp", "cubic/ours/tcp-cubic"]);
+        let problem = open(&text.replace("[\"cubic\"]", "[\"reno\"]")).unwrap_err().to_string();
+        assert!(problem.contains("series `ours`: points: there is no `reno`"), "{problem}");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub enum Traffic {
     TcpBbr,
     /// One upload with cubic.
     TcpCubicUp,
+    /// One upload with BBR.
+    TcpBbrUp,
     /// Downloads with cubic, one after the other.
     Fetches,
     /// A call, both ways.
@@ -63,6 +65,7 @@ impl Traffic {
             Self::TcpCubic => "tcp-cubic",
             Self::TcpBbr => "tcp-bbr",
             Self::TcpCubicUp => "tcp-cubic-up",
+            Self::TcpBbrUp => "tcp-bbr-up",
             Self::Fetches => "fetches",
             Self::Call => "call",
         }
@@ -74,7 +77,7 @@ impl Traffic {
             Self::Udp | Self::TcpCubic | Self::TcpBbr | Self::Fetches | Self::Call => {
                 Direction::Down
             }
-            Self::TcpCubicUp => Direction::Up,
+            Self::TcpCubicUp | Self::TcpBbrUp => Direction::Up,
         }
     }
 

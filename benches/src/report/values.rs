@@ -127,6 +127,7 @@ pub const fn title(traffic: Traffic) -> &'static str {
         Traffic::TcpCubic => "TCP cubic",
         Traffic::TcpBbr => "TCP BBR",
         Traffic::TcpCubicUp => "TCP cubic, upload",
+        Traffic::TcpBbrUp => "TCP BBR, upload",
         Traffic::Fetches => "Fetches",
         Traffic::Call => "Call",
     }
