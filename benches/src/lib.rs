@@ -4,6 +4,7 @@
 pub mod args;
 pub mod capacity;
 pub mod catalogue;
+pub mod compared;
 pub mod error;
 pub mod experiment;
 pub mod file;

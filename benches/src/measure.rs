@@ -9,6 +9,7 @@ use ropewalk_netlab::scenario_report::ScenarioReport;
 use ropewalk_proto::config::TunnelConfig;
 
 use crate::capacity::{Capacity, mean};
+use crate::compared::{CALL, FETCH, best};
 use crate::file::CheckSection;
 use crate::link_figures::LinkFigures;
 use crate::plan::{Candidate, PlannedCase};
@@ -46,12 +47,6 @@ const COMMON: [&str; 29] = [
     "stall_tcp_p99_ms",
     "stall_tcp_max_ms",
 ];
-/// How long a fetch takes: median, and 95th percentile.
-const FETCH: [&str; 2] = ["fetch_p50_ms", "fetch_p95_ms"];
-/// The same as a multiple of what it takes without a tunnel.
-const FETCH_OF_DIRECT: [&str; 2] = ["fetch_p50_of_direct", "fetch_p95_of_direct"];
-/// By what a link alone is chosen for a call.
-const CALL: &str = "call_down_added_p95_ms";
 /// Names of the traffic's own values, there behind `udp_` or `tcp_`, and here.
 const OWN: [(&str, &str); 7] = [
     ("lost_percent", "lost_percent"),
@@ -92,7 +87,7 @@ pub enum Packets {
 
 impl Packets {
     /// Of a case, with the inner MTU measured.
-    fn of(case: &PlannedCase, inner_mtu: f64) -> Self {
+    pub(crate) fn of(case: &PlannedCase, inner_mtu: f64) -> Self {
         if case.bare { Self::Bare } else { Self::Tunnel(self::inner_mtu(inner_mtu)) }
     }
 }
@@ -260,83 +255,11 @@ fn inner_mtu(measured: f64) -> u16 {
     if measured.is_finite() { measured as u16 } else { usual }
 }
 
-/// Of transfers that end with their bytes: goodput in percent of the sum of what the links of the point each
-/// carried alone in the run of the same number, where a series has run them so.
-pub fn note_singles(planned: &[PlannedCase], runs: &mut [Vec<Vec<Run>>]) {
-    let singles: Vec<_> = planned
-        .iter()
-        .zip(runs.iter())
-        .filter(|(case, _)| case.bytes.is_some() && case.alone)
-        .map(|(case, runs)| (case.point.label.as_str(), case.traffic, sums(runs)))
-        .collect();
-    for (case, runs) in planned.iter().zip(runs).filter(|(case, _)| !case.alone) {
-        let same = |single: &&(&str, Traffic, Vec<f64>)| {
-            single.0 == case.point.label && single.1 == case.traffic
-        };
-        let Some((_, _, sums)) = singles.iter().find(same) else { continue };
-        for (run, sum) in runs.iter_mut().flat_map(|runs| runs.iter_mut().zip(sums)) {
-            if let Some(goodput) = run.values.get("goodput_mbit").filter(|_| *sum > 0.0) {
-                let percent = rounded(100.0 * goodput / sum);
-                run.values.insert("percent_of_singles".to_owned(), percent);
-            }
-        }
-    }
-}
-
-/// Of fetches: how long they took, as a multiple of what they took in the run of the same number without a tunnel, over
-/// the link that was the better one.
-pub fn note_direct(planned: &[PlannedCase], runs: &mut [Vec<Vec<Run>>]) {
-    let fetches = |case: &PlannedCase| case.traffic == Traffic::Fetches;
-    let direct: Vec<(String, Vec<Run>)> = planned
-        .iter()
-        .zip(runs.iter())
-        .filter(|(case, _)| fetches(case) && case.bare)
-        .filter_map(|(case, runs)| {
-            let best = best(case.traffic, runs)?;
-            Some((case.point.label.clone(), runs.get(best)?.clone()))
-        })
-        .collect();
-    for (case, runs) in planned.iter().zip(runs).filter(|(case, _)| fetches(case) && !case.bare) {
-        let Some((_, direct)) = direct.iter().find(|(label, _)| *label == case.point.label) else {
-            continue;
-        };
-        for (run, direct) in runs.iter_mut().flat_map(|runs| runs.iter_mut().zip(direct)) {
-            for (time, ratio) in FETCH.into_iter().zip(FETCH_OF_DIRECT) {
-                if let (Some(ours), Some(theirs)) = (run.values.get(time), direct.values.get(time))
-                {
-                    let ratio_of = rounded(ours / theirs);
-                    run.values.insert(ratio.to_owned(), ratio_of);
-                }
-            }
-        }
-    }
-}
-
-/// Which of several candidates counts: that with the highest median of goodput; of traffic that is judged by times, that
-/// with the lowest.
-fn best(traffic: Traffic, candidates: &[Vec<Run>]) -> Option<usize> {
-    let median = |runs: &[Run], name| spread(runs, name).map(|spread| spread.median);
-    let merit = |runs: &[Run]| match traffic {
-        Traffic::Fetches => -median(runs, FETCH[0]).unwrap_or(f64::INFINITY),
-        Traffic::Call => -median(runs, CALL).unwrap_or(f64::INFINITY),
-        _ => median(runs, "goodput_mbit").unwrap_or(0.0),
-    };
-    (0..candidates.len())
-        .max_by(|one, other| merit(&candidates[*one]).total_cmp(&merit(&candidates[*other])))
-}
-
-/// Run by run, the goodput of all candidates together.
-fn sums(candidates: &[Vec<Run>]) -> Vec<f64> {
-    let runs = candidates.iter().map(Vec::len).min().unwrap_or_default();
-    let goodput = |run: &Run| run.values.get("goodput_mbit").copied().unwrap_or_default();
-    (0..runs).map(|run| candidates.iter().map(|runs| goodput(&runs[run])).sum()).collect()
-}
-
 /// A case from the runs of its candidates (those of one after the other); the best candidate counts. Its checks come
 /// later.
 #[must_use]
 pub fn case_of(case: &PlannedCase, runs: Vec<Vec<Run>>) -> Case {
-    let best = best(case.traffic, &runs);
+    let best = best(case, &runs);
     let tried = case.candidates.iter().zip(&runs).enumerate();
     let tried = tried.filter_map(|(place, (candidate, runs))| {
         let (name, best) = (candidate.name.clone()?, best == Some(place));
@@ -389,7 +312,7 @@ fn summaries(candidate: &Candidate, runs: &[Run]) -> Vec<LinkSummary> {
 }
 
 /// A value over the runs that are not void.
-fn spread(runs: &[Run], name: &str) -> Option<Spread> {
+pub(crate) fn spread(runs: &[Run], name: &str) -> Option<Spread> {
     let sound = runs.iter().filter(|run| run.void.is_none());
     Spread::of(sound.filter_map(|run| run.values.get(name).copied()).collect())
 }
@@ -520,49 +443,6 @@ mod tests {
         }
     }
 
-    fn planned(series: &str, alone: bool) -> PlannedCase {
-        PlannedCase {
-            id: series.to_owned(),
-            point: Point { axis: "x".into(), label: "1".into(), value: 1.0, group: None },
-            series: series.to_owned(),
-            traffic: Traffic::TcpCubicUp,
-            alone,
-            bare: false,
-            company: None,
-            one_by_one: false,
-            flows: 1,
-            times: 1,
-            downloads: 0,
-            uploads: 0,
-            bytes: Some(5_000_000),
-            sum_mbit: 10.0,
-            seconds: 1.0,
-            runs: 2,
-            candidates: Vec::new(),
-            checks: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn transfers_are_compared_with_the_single_links_of_the_same_run() {
-        let of = |goodputs: &[f64]| -> Vec<Run> {
-            let mut runs = case("", goodputs).runs;
-            for (run, goodput) in runs.iter_mut().zip(goodputs) {
-                run.values.insert("goodput_mbit".into(), *goodput);
-            }
-            runs
-        };
-        let told = |run: &Run| run.values.get("percent_of_singles").copied();
-        let mut runs = [vec![of(&[9.0, 3.0])], vec![of(&[6.0, 2.0]), of(&[4.0, 2.0])]];
-        note_singles(&[planned("ours", false), planned("single", true)], &mut runs);
-        assert_eq!(runs[0][0].iter().map(told).collect::<Vec<_>>(), [Some(90.0), Some(75.0)]);
-        assert!(runs[1].iter().flatten().all(|run| told(run).is_none()));
-        // Without a series of single links there is nothing to compare with.
-        let mut runs = [vec![of(&[9.0])], vec![of(&[6.0])]];
-        note_singles(&[planned("ours", false), planned("other", false)], &mut runs);
-        assert!(runs.iter().flatten().flatten().all(|run| told(run).is_none()));
-    }
-
     #[test]
     fn a_check_is_about_the_median_or_about_each_run_and_void_runs_say_nothing() {
         let cases =
@@ -622,26 +502,5 @@ mod tests {
         let dip = |seconds: &[f64]| longest_dip(seconds, &limits);
         assert_eq!(dip(&[0.0, 0.0, 9.5, 9.1, 4.6, 5.2, 9.0, 9.9, 9.9]), 0.0, "windows open first");
         assert_eq!(dip(&[9.5, 9.5, 8.9, 9.5, 4.4, 4.4, 9.5, 3.0, 9.5]), 2.0);
-    }
-
-    #[test]
-    fn fetches_are_compared_with_the_better_link_without_a_tunnel() {
-        let planned = |bare| PlannedCase { traffic: Traffic::Fetches, bare, ..planned("x", bare) };
-        let of = |times: &[f64]| -> Vec<Run> {
-            let mut runs = case("", times).runs;
-            for (run, time) in runs.iter_mut().zip(times) {
-                run.values = FETCH.map(|name| (name.to_owned(), *time)).into();
-            }
-            runs
-        };
-        let told = |run: &Run| FETCH_OF_DIRECT.map(|name| run.values.get(name).copied());
-        // The second link has the lower median, and it is the one of all runs.
-        let direct = vec![of(&[100.0, 500.0]), of(&[200.0, 200.0])];
-        assert_eq!(best(Traffic::Fetches, &direct), Some(1));
-        let mut runs = [vec![of(&[300.0, 100.0])], direct];
-        note_direct(&[planned(false), planned(true)], &mut runs);
-        assert_eq!(told(&runs[0][0][0]), [Some(1.5); 2]);
-        assert_eq!(told(&runs[0][0][1]), [Some(0.5); 2]);
-        assert!(runs[1].iter().flatten().all(|run| told(run) == [None; 2]));
     }
 }

@@ -7,7 +7,8 @@ use anyhow::Result;
 use ropewalk_netlab::scenario::Folders;
 use ropewalk_netlab::scenario_report::ScenarioReport;
 
-use crate::measure::{case_of, check, completion, note_direct, note_singles, run_of};
+use crate::compared::{note_direct, note_singles};
+use crate::measure::{case_of, check, completion, run_of};
 use crate::plan::{Job, Plan};
 use crate::progress::Progress;
 use crate::provenance::{Sources, machine, today};

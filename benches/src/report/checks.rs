@@ -48,6 +48,9 @@ pub fn faults(experiment: &Both) -> Vec<String> {
             let least = check.at_least.map(|bound| format!("at least {bound}"));
             let most = check.at_most.map(|bound| format!("at most {bound}"));
             let must: Vec<_> = least.into_iter().chain(most).collect();
+            // Beside a series of which no run counts.
+            let must =
+                if must.is_empty() { vec!["at least what is not known".to_owned()] } else { must };
             let value = Value::named(&check.value);
             let name = value.map_or(check.value.as_str(), |value| value.heading);
             let must = must.join(" and ");
