@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Result, ensure};
 
-use crate::results::{Mode, Traffic};
+use crate::results::{Mode, Results, Traffic};
 
 use super::both::{Both, Place};
 use super::checks::{apart, count, too_far};
@@ -21,6 +21,10 @@ pub const END: &str = "<!-- /results -->";
 
 /// The settings that stand for Ropewalk as it is shipped.
 const OURS: &str = "default";
+/// Those of the system that the papers describe.
+const PAPER: &str = "paper";
+/// The day since which [`OURS`] are the settings of the profile of that name. Before, they were what [`PAPER`]'s are.
+const OURS_SINCE: &str = "2026-11-24";
 
 /// Values that tell of an experiment whether it checks them or not.
 const TOLD: [&str; 5] = [
@@ -34,8 +38,14 @@ const TOLD: [&str; 5] = [
 /// One line for each experiment.
 #[must_use]
 pub fn index(experiments: &[Both]) -> String {
-    let mut table =
-        Table::new(&["experiment", "what", "with our default settings", "checks", "apart", "ran"]);
+    let mut table = Table::new(&[
+        "experiment",
+        "what",
+        "with our default settings, or those named",
+        "checks",
+        "apart",
+        "ran",
+    ]);
     for experiment in experiments {
         let (checks, failed) = count(experiment);
         let held = match (checks, failed) {
@@ -60,7 +70,9 @@ pub fn index(experiments: &[Both]) -> String {
     format!(
         "# Results\n\n\
          Drawn by `ropewalk-benches report` from the files beside; do not edit. Figures are medians over runs, of the\n\
-         lowest and the highest point. \"Apart\" is how far real and simulated are apart at most, in points of the limit.\n\n\
+         lowest and the highest point. \"Apart\" is how far real and simulated are apart at most, in points of the limit.\n\
+         Figures with a name beside them are of other settings than our default ones: `paper` is `profile = \"paper\"`, the\n\
+         system that the papers describe, which was the default until {OURS_SINCE}.\n\n\
          {table}"
     )
 }
@@ -69,10 +81,11 @@ pub fn index(experiments: &[Both]) -> String {
 fn telling(experiment: &Both) -> String {
     let mut figures = Vec::new();
     for traffic in experiment.traffics() {
+        let series = ours(experiment, traffic);
         let checked = |value: &Value| {
-            let ours = experiment.cases().filter(|(_, case)| {
-                case.traffic == traffic && case.series == ours(experiment, traffic)
-            });
+            let ours = experiment
+                .cases()
+                .filter(|(_, case)| case.traffic == traffic && case.series == series);
             ours.flat_map(|(_, case)| &case.checks).any(|check| check.value == value.name)
         };
         let told = |value: &Value| TOLD.contains(&value.name) || checked(value);
@@ -83,7 +96,7 @@ fn telling(experiment: &Both) -> String {
                     Some(format!(
                         "{} ({})",
                         ends(&value, medians(experiment, traffic, mode, value.name)?),
-                        mode.as_str()
+                        in_words(experiment, mode, series)
                     ))
                 })
                 .collect();
@@ -98,6 +111,17 @@ fn telling(experiment: &Both) -> String {
         }
     }
     figures.join("; ")
+}
+
+/// A mode, with the settings of a series in it where those are not our default ones.
+fn in_words(experiment: &Both, mode: Mode, series: &str) -> String {
+    let before = |results: &Results| results.date.as_str() < OURS_SINCE;
+    let named = match series {
+        OURS => experiment.mode(mode).is_some_and(before).then_some(PAPER),
+        other => Some(other),
+    };
+    let mode = mode.as_str();
+    named.map_or_else(|| mode.to_owned(), |named| format!("{mode}, `{named}`"))
 }
 
 /// The series that stands for us: the first where none has that name.

@@ -69,7 +69,7 @@ fn results(experiment: &str, mode: Mode, cases: Vec<Case>) -> Results {
         quick: false,
         commit: "0123456789abcdef".into(),
         dirty: false,
-        date: "2026-01-02".into(),
+        date: "2026-12-02".into(),
         seed: 77,
         machine: (mode == Mode::Real).then_some(machine),
         by_second: false,
@@ -206,8 +206,8 @@ fn what_does_not_hold_is_said_before_the_tables() {
     let page = Bed::drawn().read("results/curves/README.md");
     let (before, tables) = page.split_once("## UDP").unwrap();
     for said in [
-        "| simulated | 0123456789ab | 2026-01-02 | 77 | 1, 2 | 3 | virtual time |",
-        "| real | 0123456789ab | 2026-01-02 | 77 | 1 | 3 | a cpu, 2 cores, Linux 9.9, an os |",
+        "| simulated | 0123456789ab | 2026-12-02 | 77 | 1, 2 | 3 | virtual time |",
+        "| real | 0123456789ab | 2026-12-02 | 77 | 1 | 3 | a cpu, 2 cores, Linux 9.9, an os |",
         "> it works (the paper)",
         "1 of 2 checks hold.",
         "- **Failed**: UDP, 5:5, default, simulated: % of limit is 91.5, must be at least 98.",
@@ -385,6 +385,28 @@ fn the_index_has_a_line_for_each_experiment() {
         for said in [figures, checks, end] {
             assert!(line.contains(said), "{said} not in {line}");
         }
+    }
+}
+
+#[test]
+fn the_index_names_settings_that_are_not_our_default_ones() {
+    let bed = Bed::new();
+    let point = ("5:5", 1.0);
+    let old = results("old", Mode::Simulated, vec![case(point, "default", 80.0)]);
+    for one in [
+        Results { date: "2026-11-23".into(), ..old },
+        results("old", Mode::Real, vec![case(point, "default", 81.0)]),
+        results("theirs", Mode::Simulated, vec![case(point, "paper", 82.0)]),
+    ] {
+        one.write(&bed.folders.results).unwrap();
+    }
+    write(&bed.folders).unwrap();
+    let index = bed.read("results/README.md");
+    for said in [
+        "UDP, % of limit: 80.0 (simulated, `paper`), 81.0 (real)",
+        "UDP, % of limit: 82.0 (simulated, `paper`)",
+    ] {
+        assert!(index.contains(said), "{said} not in\n{index}");
     }
 }
 
