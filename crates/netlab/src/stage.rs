@@ -19,6 +19,7 @@ use crate::limit::UDP_HEADERS;
 use crate::namespace::Namespace;
 use crate::scenario::file::{CALL_LEN, CALL_MBIT};
 use crate::status::Status;
+use crate::stream::FIRST_FLOW;
 use crate::tally::UdpReceived;
 use crate::topology::{Ipv6, Topology, TopologyConfig};
 use crate::traffic::{UdpReceiver, UdpSender};
@@ -269,7 +270,7 @@ impl Stage {
         inner_mtu: u16,
         duration: Duration,
     ) -> Result<UdpReceived, LabError> {
-        let (near, far, at) = self.stream_sockets()?;
+        let (near, far, at) = self.stream_sockets(0)?;
         let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
         let sender = UdpSender { to: None, bits_per_second, size, duration };
         stream((&sender, &far), (&receiver(Some(at), duration), &near))
@@ -285,7 +286,7 @@ impl Stage {
         inner_mtu: u16,
         duration: Duration,
     ) -> Result<UdpReceived, LabError> {
-        let (near, far, at) = self.stream_sockets()?;
+        let (near, far, at) = self.stream_sockets(0)?;
         let size = usize::from(inner_mtu.saturating_sub(UDP_HEADERS));
         let sender = UdpSender { to: Some(at), bits_per_second, size, duration };
         stream((&sender, &near), (&receiver(None, duration), &far))
@@ -301,7 +302,8 @@ impl Stage {
         interface: Option<&str>,
         duration: Duration,
     ) -> Result<[UdpReceived; 2], LabError> {
-        let (down, up) = (self.stream_sockets()?, self.stream_sockets()?);
+        let down = self.stream_sockets(FIRST_FLOW)?;
+        let up = self.stream_sockets(FIRST_FLOW + 1)?;
         if let Some(interface) = interface {
             for near in [&down.0, &up.0] {
                 let bound = SockRef::from(near).bind_device(Some(interface.as_bytes()));
@@ -325,13 +327,13 @@ impl Stage {
         })
     }
 
-    /// A socket at the client, one at the server, and where that one is.
-    fn stream_sockets(&self) -> Result<(UdpSocket, UdpSocket, SocketAddr), LabError> {
+    /// A socket at the client, one at the server at this port (0: any), and where that one is.
+    fn stream_sockets(&self, port: u16) -> Result<(UdpSocket, UdpSocket, SocketAddr), LabError> {
         let bind = |namespace: &Namespace, to: SocketAddr| {
             namespace.run(|| UdpSocket::bind(to))?.map_err(LabError::io("a socket for a stream"))
         };
         let near = bind(self.topology.client(), ([0; 4], 0).into())?;
-        let far = bind(self.topology.server(), (SERVER_V4, 0).into())?;
+        let far = bind(self.topology.server(), (SERVER_V4, port).into())?;
         let at = far.local_addr().map_err(LabError::io("a socket for a stream"))?;
         Ok((near, far, at))
     }

@@ -193,8 +193,9 @@ impl Stream {
     }
 }
 
-/// Flows are told apart by ports from here on.
-const FIRST_FLOW: u16 = 1000;
+/// Flows are told apart by the server's ports from here on. A call comes first: down at this port, up at the next one, on the
+/// kernel as well.
+pub(crate) const FIRST_FLOW: u16 = 1000;
 
 /// Runs the network with these streams until `end`.
 pub fn run(network: &mut impl Network, streams: &mut [Stream], end: Instant) {
