@@ -167,7 +167,8 @@ mod tests {
         let asked = Asked { mode: Mode::Simulated, quick: false, seed: 1 };
         let mut cases = Plan::new(experiment, asked).cases;
         cases.retain(|case| case.traffic == traffic);
-        cases.try_into().unwrap_or_else(|cases| panic!("{cases:?}"))
+        let [default, direct] = &cases[..] else { panic!("{cases:?}") };
+        [default.clone(), direct.clone()]
     }
 
     /// Runs with these values under each of these names; those below zero are void.
