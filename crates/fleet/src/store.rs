@@ -153,8 +153,16 @@ pub struct Store {
 /// The member that is asked now.
 #[derive(Default)]
 struct Present {
+    /// How many were turned away from: it is the one of that number, counted round and round.
     member: usize,
     client: Option<Client>,
+}
+
+impl Present {
+    fn turn_away(&mut self) {
+        self.member = self.member.wrapping_add(1);
+        self.client = None;
+    }
 }
 
 impl std::fmt::Debug for Store {
@@ -194,13 +202,19 @@ impl Store {
     /// # Errors
     /// The files of TLS cannot be read, or make no sense.
     pub async fn client(&self) -> Result<Client, StoreError> {
+        Ok(self.present().await?.1)
+    }
+
+    /// The same, and which member it is.
+    async fn present(&self) -> Result<(usize, Client), StoreError> {
         let mut present = self.present.lock().await;
+        let member = present.member;
         if let Some(client) = &present.client {
-            return Ok(client.clone());
+            return Ok((member, client.clone()));
         }
-        let client = self.connect(present.member).await?;
+        let client = self.connect(member).await?;
         present.client = Some(client.clone());
-        Ok(client)
+        Ok((member, client))
     }
 
     /// A connection to one member.
@@ -222,9 +236,16 @@ impl Store {
 
     /// The present member does not answer: the next one is asked from now on.
     pub async fn turn_away(&self) {
+        self.present.lock().await.turn_away();
+    }
+
+    /// This one does not answer: the next one is asked from now on. Of many questions that are put to it at a time one turns away, or
+    /// they would come round to it again.
+    async fn turn_away_from(&self, member: usize) {
         let mut present = self.present.lock().await;
-        present.member = (present.member + 1) % self.access.endpoints.len();
-        present.client = None;
+        if present.member == member {
+            present.turn_away();
+        }
     }
 
     /// Asks one member after the other until one answers.
@@ -240,7 +261,7 @@ impl Store {
         let mut unexplained = 0;
         while tries > 0 {
             tries -= 1;
-            let client = self.client().await?;
+            let (member, client) = self.present().await?;
             let answer = tokio::time::timeout(ANSWER, question(client)).await;
             let error = match answer {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -260,7 +281,7 @@ impl Store {
             if !matches!(last, Some(StoreError::Tls { .. })) {
                 last = Some(error);
             }
-            self.turn_away().await;
+            self.turn_away_from(member).await;
         }
         Err(last.unwrap_or_else(|| self.away("no endpoints")))
     }
@@ -449,6 +470,23 @@ fn tls(files: &TlsFiles) -> Result<TlsOptions, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn of_many_questions_that_a_member_does_not_answer_one_turns_away_from_it() {
+        let endpoints = ["http://192.0.2.1:2379", "http://192.0.2.2:2379"];
+        let access = Access {
+            endpoints: endpoints.map(str::to_owned).to_vec(),
+            prefix: "/ropewalk/test".to_owned(),
+            tls: None,
+        };
+        let store = Store::new(access);
+        for _ in 0..16 {
+            store.turn_away_from(0).await;
+        }
+        assert_eq!(store.present.lock().await.member, 1);
+        store.turn_away_from(1).await;
+        assert_eq!(store.present.lock().await.member, 2, "the first one again");
+    }
 
     #[test]
     fn an_etcd_that_is_too_old_is_told_with_what_to_do() {
