@@ -9,11 +9,12 @@
 //! | the one that was written later, by etcd's revisions | both were written when they began |
 //! | the one that began later, by its proxy's clock | one began while its proxy was cut off, or etcd was restored from a snapshot |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use etcd_client::{PutOptions, Txn, TxnOp};
+use futures_util::future::join_all;
 use ropewalk_settings::PublicKey;
 
 use crate::changes::unchanged;
@@ -27,11 +28,18 @@ const LEASE_S: i64 = 10;
 /// How often the lease is renewed.
 pub const RENEWAL: Duration = Duration::from_secs(3);
 
-/// So long sessions are said in a row: meanwhile the lease is not renewed, and nothing else is heard of or done.
-const PORTION: Duration = Duration::from_secs(1);
-
 /// How often a session that others write, too, is tried.
 const TRIES: u32 = 8;
+
+/// How long sessions are said at a stretch: then the lease may be due, and orders and changes wait.
+const STRETCH: Duration = Duration::from_millis(250);
+
+/// Sessions that are said at a time: what comes together etcd writes to its disks together.
+const UNDER_WAY: usize = 16;
+
+/// How long a displaced session is remembered. A client that has just said that it moves keeps its session for as long (PROTOCOL §4.2),
+/// and its word may come later than that of the other proxy.
+const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// Points of load that are worth a word to the others.
 const LOAD_STEP: u8 = 5;
@@ -66,9 +74,11 @@ pub struct Presence {
     /// How often etcd was found to be restored, when revisions were last looked at.
     restored: u64,
     /// Those of which etcd does not know yet, or knows still.
-    unsaid: std::collections::BTreeSet<PublicKey>,
-    /// Sessions of which another proxy was found to have a newer one, with when ours began. Nobody was told so far.
+    unsaid: BTreeSet<PublicKey>,
+    /// Those that were found to be older than another proxy's, with when they began, until somebody is told.
     displaced: Vec<(PublicKey, u64)>,
+    /// Those that were displaced, and when, for a while.
+    gone: BTreeMap<PublicKey, (Begun, Instant)>,
     /// The state and the load that were said last.
     said: Option<(ProxyState, u8)>,
 }
@@ -92,6 +102,16 @@ impl Begun {
     }
 }
 
+/// What became of a session that was said.
+enum Said {
+    /// The registry has it, first at this revision.
+    Written(i64),
+    /// Another proxy has a newer one.
+    Older,
+    /// It is over; or others write at its key all the time.
+    Nothing,
+}
+
 impl Presence {
     /// Of this proxy. Nothing is said yet.
     #[must_use]
@@ -104,8 +124,9 @@ impl Presence {
             lease: None,
             sessions: BTreeMap::new(),
             restored: 0,
-            unsaid: std::collections::BTreeSet::new(),
+            unsaid: BTreeSet::new(),
             displaced: Vec::new(),
+            gone: BTreeMap::new(),
             said: None,
         }
     }
@@ -116,6 +137,7 @@ impl Presence {
             Some(since_us) => self.sessions.insert(client, Begun { since_us, first: None }),
             None => self.sessions.remove(&client),
         };
+        self.gone.remove(&client);
         self.unsaid.insert(client);
     }
 
@@ -132,15 +154,34 @@ impl Presence {
         if !newer {
             return None;
         }
-        self.unsaid.remove(client);
-        self.sessions.remove(client).map(|own| own.since_us)
+        self.displace(*client, own);
+        Some(own.since_us)
+    }
+
+    fn displace(&mut self, client: PublicKey, own: Begun) {
+        self.unsaid.remove(&client);
+        self.sessions.remove(&client);
+        self.gone.insert(client, (own, Instant::now()));
+    }
+
+    /// The sessions that were found to be older than another proxy's when they were said, with when they began.
+    pub fn take_displaced(&mut self) -> Vec<(PublicKey, u64)> {
+        std::mem::take(&mut self.displaced)
+    }
+
+    /// A session that was just displaced goes on here, beside the newer one: the registry keeps that.
+    pub fn restore(&mut self, client: &PublicKey) {
+        if let Some((own, _)) = self.gone.remove(client) {
+            self.sessions.entry(*client).or_insert(own);
+        }
     }
 
     /// If etcd was restored from a snapshot, or is another one, the revisions that were noted say nothing any more.
     fn note_restored(&mut self) {
         let restored = self.mirror.lock().restored;
         if std::mem::replace(&mut self.restored, restored) != restored {
-            self.sessions.values_mut().for_each(|own| own.first = None);
+            let gone = self.gone.values_mut().map(|(own, _)| own);
+            self.sessions.values_mut().chain(gone).for_each(|own| own.first = None);
         }
     }
 
@@ -157,6 +198,12 @@ impl Presence {
     #[must_use]
     pub fn is_behind(&self) -> bool {
         self.lease.is_none() || !self.unsaid.is_empty() || self.has_news()
+    }
+
+    /// Whether sessions are left that can be said at once.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.lease.is_some() && !self.unsaid.is_empty()
     }
 
     fn has_news(&self) -> bool {
@@ -177,6 +224,7 @@ impl Presence {
     /// # Errors
     /// etcd does not answer, or another proxy has this id.
     pub async fn renew(&mut self) -> Result<(), StoreError> {
+        self.gone.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
         if let Some(lease) = self.lease {
             let mut client = self.store.client().await?;
             match tokio::time::timeout(RENEWAL, client.lease_keep_alive(lease)).await {
@@ -197,37 +245,60 @@ impl Presence {
         Ok(())
     }
 
-    /// Whether sessions are left that a portion had no time for.
-    #[must_use]
-    pub fn has_more(&self) -> bool {
-        self.lease.is_some() && !self.unsaid.is_empty()
-    }
-
-    /// Says what is new, a portion of it if that is much. Returns the sessions of which another proxy has a newer one, with when ours began.
+    /// Says what is new, for a quarter of a second or little more: [what is left](Self::has_more) is said the next time. Sessions of which another
+    /// proxy has a newer one are [to be taken](Self::take_displaced) then, also after an error.
     ///
     /// # Errors
-    /// etcd does not answer, or another proxy has this id; what was not said or returned is so later.
-    pub async fn say(&mut self) -> Result<Vec<(PublicKey, u64)>, StoreError> {
-        let Some(lease) = self.lease else { return Ok(Vec::new()) };
+    /// etcd does not answer, or another proxy has this id; what was not said is said later.
+    pub async fn say(&mut self) -> Result<(), StoreError> {
+        let Some(lease) = self.lease else { return Ok(()) };
         self.note_restored();
         if self.has_news() {
             self.say_proxy(lease).await?;
         }
         let begun = Instant::now();
-        while let Some(client) = self.unsaid.first().copied()
-            && begun.elapsed() < PORTION
-        {
-            match self.sessions.get(&client).copied() {
-                Some(own) => {
-                    if self.say_session(client, own, lease).await? {
-                        self.displaced.push((client, own.since_us));
-                    }
+        while !self.unsaid.is_empty() && begun.elapsed() < STRETCH {
+            let next = self.unsaid.iter().take(UNDER_WAY);
+            let some: Vec<(PublicKey, Option<Begun>)> =
+                next.map(|client| (*client, self.sessions.get(client).copied())).collect();
+            let saying = some.iter().map(|&(client, own)| self.say_client(client, own, lease));
+            let all_said = join_all(saying).await;
+            let mut done = Ok(());
+            for ((client, own), said) in some.into_iter().zip(all_said) {
+                match said {
+                    Ok(said) => self.note_said(client, own, &said),
+                    Err(error) => done = Err(error),
                 }
-                None => self.say_end(client).await?,
             }
-            self.unsaid.remove(&client);
+            done?;
         }
-        Ok(std::mem::take(&mut self.displaced))
+        Ok(())
+    }
+
+    async fn say_client(
+        &self,
+        client: PublicKey,
+        own: Option<Begun>,
+        lease: i64,
+    ) -> Result<Said, StoreError> {
+        match own {
+            Some(own) => self.say_session(client, own, lease).await,
+            None => self.say_end(client).await.map(|()| Said::Nothing),
+        }
+    }
+
+    fn note_said(&mut self, client: PublicKey, own: Option<Begun>, said: &Said) {
+        self.unsaid.remove(&client);
+        match (own, said) {
+            (Some(own), Said::Written(first)) => {
+                self.sessions.insert(client, Begun { first: Some(*first), ..own });
+            }
+            (Some(own), Said::Older) => {
+                self.displace(client, own);
+                self.displaced.push((client, own.since_us));
+            }
+            (None, _) | (_, Said::Nothing) => {}
+        }
     }
 
     async fn say_proxy(&mut self, lease: i64) -> Result<(), StoreError> {
@@ -264,13 +335,12 @@ impl Presence {
         Ok(())
     }
 
-    /// Returns whether another proxy has a newer session.
     async fn say_session(
-        &mut self,
+        &self,
         client: PublicKey,
         own: Begun,
         lease: i64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Said, StoreError> {
         let key = self.store.layout().session(&client);
         for _ in 0..TRIES {
             let here = self.store.get(&key).await?;
@@ -281,8 +351,7 @@ impl Presence {
                 own.is_older_than(other.since_us, other.first.unwrap_or(revision))
             };
             if other.is_some_and(is_newer) {
-                self.sessions.remove(&client);
-                return Ok(true);
+                return Ok(Said::Older);
             }
             let value = SessionValue {
                 version: VERSION,
@@ -295,12 +364,10 @@ impl Presence {
             let put = TxnOp::put(key.clone(), written(&value), options);
             let change = Txn::new().when([unchanged(&key, revision)]).and_then([put]);
             if let Some(written) = self.store.change_at(&change).await? {
-                let first = Some(own.first.unwrap_or(written));
-                self.sessions.insert(client, Begun { first, ..own });
-                return Ok(false);
+                return Ok(Said::Written(own.first.unwrap_or(written)));
             }
         }
-        Ok(false)
+        Ok(Said::Nothing)
     }
 
     async fn say_end(&self, client: PublicKey) -> Result<(), StoreError> {
@@ -322,5 +389,47 @@ impl Presence {
             // What is not taken back goes with the lease.
             drop(tokio::time::timeout(Duration::from_secs(1), client.lease_revoke(lease)).await);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cache::Session;
+    use crate::store::Access;
+
+    fn presence(mirror: &Mirror) -> Presence {
+        let own = Own {
+            id: "one".to_owned(),
+            region: "test".to_owned(),
+            capacity: 100,
+            public_key: PublicKey::from_bytes([9; 32]),
+            addresses: Vec::new(),
+            program: "0".to_owned(),
+        };
+        let endpoints = vec!["http://192.0.2.1:2379".to_owned()];
+        let access = Access { endpoints, prefix: "/ropewalk/test".to_owned(), tls: None };
+        Presence::new(own, Store::new(access), mirror.clone())
+    }
+
+    #[test]
+    fn a_session_whose_client_is_heard_to_move_only_when_it_was_displaced_is_had_again() {
+        let (mirror, client) = (Mirror::default(), PublicKey::from_bytes([1; 32]));
+        let mut one = presence(&mirror);
+        let newer = Session { proxy: Arc::from("two"), since_us: 2_000, first: 7 };
+        mirror.lock().cache.sessions.insert(client, newer);
+        one.note(client, Some(1_000));
+        assert_eq!(one.displaced(&client), Some(1_000));
+        assert!(one.sessions.is_empty() && one.unsaid.is_empty());
+        one.restore(&client);
+        assert!(one.sessions.contains_key(&client));
+        assert!(one.unsaid.is_empty(), "the registry keeps the newer one");
+        // When it was kept long enough it is displaced again.
+        assert_eq!(one.displaced(&client), Some(1_000));
+        one.note(client, None);
+        one.restore(&client);
+        assert!(one.sessions.is_empty(), "it is over");
     }
 }

@@ -264,6 +264,16 @@ impl Serving {
         loop {
             let behind = self.agreed && self.presence.is_behind();
             tokio::select! {
+                // However much there is to say, the lease is renewed when that is due, and all others are heard before the next stretch.
+                biased;
+                _ = renewal.tick() => {
+                    self.keep().await;
+                    if self.agreed && let Err(error) = self.presence.renew().await {
+                        tracing::debug!("{error}");
+                        not_before = Instant::now() + PAUSE;
+                    }
+                    if self.let_go().await.is_err() || self.tell_proxies().await.is_err() { break }
+                }
                 order = orders.recv() => match order {
                     Some(order) => self.take(order),
                     None => break,
@@ -275,29 +285,19 @@ impl Serving {
                     renewal.reset_immediately();
                 }
                 Some(known) = recalled.recv() => if self.recall(known).await.is_err() { break },
-                _ = renewal.tick() => {
-                    self.keep().await;
-                    if self.agreed && let Err(error) = self.presence.renew().await {
-                        tracing::debug!("{error}");
-                        not_before = Instant::now() + PAUSE;
-                    }
-                    if self.let_go().await.is_err() || self.tell_proxies().await.is_err() { break }
-                }
                 () = tokio::time::sleep_until(not_before), if behind => {
-                    match self.presence.say().await {
-                        Ok(displaced) => {
-                            for (client, since) in displaced {
-                                if self.tell(News::Displaced(client, since)).await.is_err() { return }
-                            }
-                            not_before = Instant::now();
-                        }
+                    let pause = match self.presence.say().await {
+                        Ok(()) if self.presence.has_more() => Duration::ZERO,
+                        // Without a lease nothing can be said before the next renewal.
+                        Ok(()) if self.presence.is_behind() => PAUSE / 4,
+                        Ok(()) => Duration::ZERO,
                         Err(error) => {
                             tracing::warn!("the registry does not hear of this proxy: {error}");
-                            not_before = Instant::now() + PAUSE;
+                            PAUSE
                         }
-                    }
-                    // Without a lease nothing can be said before the next renewal.
-                    if self.presence.is_behind() && !self.presence.has_more() { not_before = not_before.max(Instant::now() + PAUSE / 4); }
+                    };
+                    not_before = Instant::now() + pause;
+                    if self.tell_displaced().await.is_err() { break }
                 }
             }
         }
@@ -397,8 +397,23 @@ impl Serving {
             }
             if word.moves {
                 self.kept.insert(client, Instant::now() + KEPT);
+                // If the newer session was heard of first, this one counts as displaced, though its endpoint keeps it.
+                self.presence.restore(&client);
             }
         }
+    }
+
+    /// Tells of sessions that were found to be older than another proxy's, but for those that are kept.
+    async fn tell_displaced(&mut self) -> Result<(), Unheard> {
+        // Who moves is known before it is told.
+        self.take_words();
+        for (client, since) in self.presence.take_displaced() {
+            match self.kept.contains_key(&client) {
+                true => self.presence.restore(&client),
+                false => self.tell(News::Displaced(client, since)).await?,
+            }
+        }
+        Ok(())
     }
 
     fn take(&self, order: Order) {
