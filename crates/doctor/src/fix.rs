@@ -86,8 +86,11 @@ pub enum Outcome {
         /// Where it is kept as it was.
         kept: PathBuf,
     },
-    /// The config file has the change already and was not touched: a daemon that lacks it must be restarted.
-    AlreadyThere,
+    /// The config file has the change already and was not touched.
+    AlreadyThere {
+        /// A daemon that lacks it gets it by a reload. Else it must be restarted.
+        by_reload: bool,
+    },
 }
 
 impl fmt::Display for Fix {
@@ -139,7 +142,9 @@ fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<Outcome> {
     let text =
         change.made(source.text()).with_context(|| format!("cannot change {}", file.display()))?;
     if means_the_same(source.text(), &text) {
-        return Ok(Outcome::AlreadyThere);
+        // The switch is that of the sandbox, into which a daemon goes at its start.
+        let by_reload = !matches!(change, Change::Switch { .. });
+        return Ok(Outcome::AlreadyThere { by_reload });
     }
     let new = Source::from_text(file, &text, KeyFiles::Disk);
     match role {
@@ -389,19 +394,20 @@ mod tests {
         let listed =
             || Change::Add { list: "exclude_interfaces", values: vec!["wlan0".to_owned()] };
         let left_out = || Change::LeaveOut { interface: "wlan0".to_owned() };
-        for (text, change) in [
-            ("sandbox=true # for good\n", on()),
-            ("sandbox = true\r\ntun = {}\r\n", on()),
-            ("exclude_interfaces = [ 'wlan0', 'x' ]\n", listed()),
-            ("exclude_interfaces = 'wlan0'\n", listed()),
-            ("exclude_interfaces = 'wlan0'\n", left_out()),
-            ("[[link]]\ninterface = \"wlan0\"\nenabled = false\n", left_out()),
+        for (text, change, by_reload) in [
+            ("sandbox=true # for good\n", on(), false),
+            ("sandbox = true\r\ntun = {}\r\n", on(), false),
+            ("exclude_interfaces = [ 'wlan0', 'x' ]\n", listed(), true),
+            ("exclude_interfaces = 'wlan0'\n", listed(), true),
+            ("exclude_interfaces = 'wlan0'\n", left_out(), true),
+            ("[[link]]\ninterface = \"wlan0\"\nenabled = false\n", left_out(), true),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("client.toml");
             std::fs::write(&file, text).unwrap();
             let fix = Fix::Edit { file: file.clone(), change };
-            assert_eq!(fix.apply(Role::Client).unwrap(), Outcome::AlreadyThere, "{text}");
+            let outcome = fix.apply(Role::Client).unwrap();
+            assert_eq!(outcome, Outcome::AlreadyThere { by_reload }, "{text}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{text}");
         }

@@ -91,10 +91,17 @@ fn fix(examinations: &[Examination], agreed: bool) -> Result<bool, Failure> {
                 print("  done\n")?;
                 done = true;
             }
-            Ok(Outcome::AlreadyThere) => print(&format!(
-                "  the file says so already, and is left as it is. A running daemon must be restarted: \
-                 `sudo systemctl restart ropewalk-{role}`\n"
-            ))?,
+            Ok(Outcome::AlreadyThere { by_reload }) => {
+                let needed = match by_reload {
+                    true => "needs `sudo ropewalk reload`, or a restart".to_owned(),
+                    false => {
+                        format!("must be restarted: `sudo systemctl restart ropewalk-{role}`")
+                    }
+                };
+                print(&format!(
+                    "  the file says so already, and is left as it is. A running daemon {needed}\n"
+                ))?;
+            }
             // The others may work.
             Err(error) => print(&plain(&format!("  failed: {error:#}\n")))?,
         }
