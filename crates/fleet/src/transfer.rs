@@ -127,6 +127,10 @@ impl Changes {
         }
         self.look_for_room(&first, max_clients).await?;
         self.agree().await?;
+        if first.is_empty() && later.is_empty() {
+            // Nothing can come in: no other import need end.
+            return Ok(brought.of(clients));
+        }
         let fleet = self.take_turn().await?;
         // Another import may have brought clients in since: from now on none does.
         self.look_for_room(&first, max_clients).await?;
