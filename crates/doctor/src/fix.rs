@@ -85,10 +85,12 @@ pub enum Outcome {
     Edited {
         /// Where it is kept as it was.
         kept: PathBuf,
+        /// A running daemon gets the change by a reload. Else it must be restarted.
+        by_reload: bool,
     },
     /// The config file has the change already and was not touched.
     AlreadyThere {
-        /// A daemon that lacks it gets it by a reload. Else it must be restarted.
+        /// A running daemon that lacks the change gets it by a reload. Else it must be restarted.
         by_reload: bool,
     },
 }
@@ -138,12 +140,11 @@ impl Fix {
 }
 
 fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<Outcome> {
+    let by_reload = change.is_reloaded();
     let source = Source::read(file)?;
     let text =
         change.made(source.text()).with_context(|| format!("cannot change {}", file.display()))?;
     if means_the_same(source.text(), &text) {
-        // The switch is that of the sandbox, into which a daemon goes at its start.
-        let by_reload = !matches!(change, Change::Switch { .. });
         return Ok(Outcome::AlreadyThere { by_reload });
     }
     let new = Source::from_text(file, &text, KeyFiles::Disk);
@@ -156,7 +157,7 @@ fn edit(role: Role, file: &Path, change: &Change) -> anyhow::Result<Outcome> {
         .with_context(|| format!("cannot keep a copy of {}", file.display()))?;
     ropewalk_daemon::file::rewrite(file, text.as_bytes())
         .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Outcome::Edited { kept: copy })
+    Ok(Outcome::Edited { kept: copy, by_reload })
 }
 
 /// Whether both say the same, however it is written: an edit may write line ends in another way.
@@ -182,6 +183,15 @@ fn keep(file: &Path, content: &[u8]) -> io::Result<PathBuf> {
 }
 
 impl Change {
+    /// Whether a running daemon takes it over when it reads its config again.
+    const fn is_reloaded(&self) -> bool {
+        match self {
+            Self::Add { .. } | Self::LeaveOut { .. } | Self::Port { .. } => true,
+            // The only one is that of the sandbox, into which a daemon goes at its start.
+            Self::Switch { .. } => false,
+        }
+    }
+
     /// The text of a config with this change.
     fn made(&self, text: &str) -> anyhow::Result<String> {
         let mut document: DocumentMut = text.parse().context("it is not TOML")?;
@@ -410,6 +420,30 @@ mod tests {
             assert_eq!(outcome, Outcome::AlreadyThere { by_reload }, "{text}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn after_an_edit_of_the_sandbox_a_daemon_must_be_restarted_and_after_any_other_one_reloaded() {
+        const CONFIG: &str = "private_key = \"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\"\n\
+            sandbox = false\n\
+            [proxy]\n\
+            address = \"203.0.113.1\"\n\
+            public_key = \"zo060cy2M+x7cMF4FKXHbs0CloUFDTRHRboFhw5YfVk=\"\n";
+        let values = vec!["wlan0".to_owned()];
+        for (change, by_reload) in [
+            (Change::Switch { key: "sandbox", on: true }, false),
+            (Change::Add { list: "exclude_interfaces", values }, true),
+            (Change::LeaveOut { interface: "wlan0".to_owned() }, true),
+            (Change::Port { old: DEFAULT_PORT, new: 51999 }, true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("client.toml");
+            std::fs::write(&file, CONFIG).unwrap();
+            let kept = folder.path().join("client.toml.old");
+            let fix = Fix::Edit { file, change };
+            let outcome = fix.apply(Role::Client).unwrap();
+            assert_eq!(outcome, Outcome::Edited { kept, by_reload }, "{fix}");
         }
     }
 

@@ -80,11 +80,9 @@ fn fix(examinations: &[Examination], agreed: bool) -> Result<bool, Failure> {
             continue;
         }
         match fix.apply(role) {
-            Ok(Outcome::Edited { kept }) => {
-                print(&format!(
-                    "  done; as it was: {}. A running daemon needs `sudo ropewalk reload`, or a restart\n",
-                    kept.display()
-                ))?;
+            Ok(Outcome::Edited { kept, by_reload }) => {
+                let needed = needed(role, by_reload);
+                print(&format!("  done; as it was: {}. {needed}\n", kept.display()))?;
                 done = true;
             }
             Ok(Outcome::Done) => {
@@ -92,21 +90,24 @@ fn fix(examinations: &[Examination], agreed: bool) -> Result<bool, Failure> {
                 done = true;
             }
             Ok(Outcome::AlreadyThere { by_reload }) => {
-                let needed = match by_reload {
-                    true => "needs `sudo ropewalk reload`, or a restart".to_owned(),
-                    false => {
-                        format!("must be restarted: `sudo systemctl restart ropewalk-{role}`")
-                    }
-                };
-                print(&format!(
-                    "  the file says so already, and is left as it is. A running daemon {needed}\n"
-                ))?;
+                let needed = needed(role, by_reload);
+                print(&format!("  the file says so already, and is left as it is. {needed}\n"))?;
             }
             // The others may work.
             Err(error) => print(&plain(&format!("  failed: {error:#}\n")))?,
         }
     }
     Ok(done)
+}
+
+/// What makes a running daemon use the change of its config.
+fn needed(role: Role, by_reload: bool) -> String {
+    match by_reload {
+        true => "A running daemon needs `sudo ropewalk reload`, or a restart".to_owned(),
+        false => {
+            format!("A running daemon must be restarted: `sudo systemctl restart ropewalk-{role}`")
+        }
+    }
 }
 
 /// Whether the user says yes.
