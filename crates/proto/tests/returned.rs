@@ -172,7 +172,8 @@ fn a_link_that_is_back_ten_times_slower_is_not_filled_by_what_it_had() {
             assert!(in_the_end <= 60.0, "{ms} ms, {back:?}: {in_the_end:.1} ms");
             long
         });
-        let few = before.round_trip() * 4;
+        // It finds out sooner how large packets may be, so its startup is another one.
+        let few = before.round_trip() * 5;
         assert!(itself <= stranger + few, "{ms} ms: {itself:?}, and a stranger {stranger:?}");
     }
 }

@@ -67,18 +67,23 @@ fn download(links: &[Link], seed: u64) -> f64 {
 #[test]
 fn a_download_has_no_less_than_over_the_better_link_alone() {
     let lte = Link(40_000, 35.0, 0.0, 0.0, 100, true);
-    for (why, links) in [
+    // At 300 Mbit/s one of three has to do.
+    let (three, one) = (&[1, 5, 9][..], &[5][..]);
+    for (why, links, seeds) in [
         (
             "a satellite that loses packets is tried now and then",
             vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100, true)],
+            three,
         ),
         (
             "a slow start has more under way than the link is known to carry",
             vec![Link(158_400, 117.8, 0.0, 0.0, 217, true)],
+            three,
         ),
         (
             "a late link whose delay varies is late by more than its delay says",
             vec![Link(44_700, 12.6, 6.3, 0.0, 401, true), Link(4_500, 140.5, 24.7, 0.0, 34, true)],
+            three,
         ),
         (
             "what a later link loses takes so long that the window of the receiver is full meanwhile",
@@ -86,17 +91,23 @@ fn a_download_has_no_less_than_over_the_better_link_alone() {
                 Link(300_000, 8.0, 0.0, 0.0, 100, true),
                 Link(30_000, 40.0, 8.0, 0.005, 100, false),
             ],
+            one,
         ),
-        ("the same over a satellite", vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100, false)]),
+        (
+            "the same over a satellite",
+            vec![lte, Link(20_000, 320.0, 20.0, 0.005, 100, false)],
+            three,
+        ),
     ] {
-        let mut ratios = [1, 5, 9].map(|seed| {
+        let ratio = |&seed: &u64| {
             let alone = links.iter().map(|link| link.alone(seed)).fold(0.0, f64::max);
             let both = download(&links, seed);
             println!("{why}, seed {seed}: {both:.1} Mbit/s; the better link alone: {alone:.1}");
             both / alone
-        });
+        };
+        let mut ratios: Vec<_> = seeds.iter().map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
-        assert!(ratios[1] >= 0.95 * TUNNELLED, "{why}: {ratios:.3?}");
+        assert!(ratios[ratios.len() / 2] >= 0.95 * TUNNELLED, "{why}: {ratios:.3?}");
     }
 }
 

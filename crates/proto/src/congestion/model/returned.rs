@@ -3,7 +3,7 @@
 //! That is not believed before something agrees with it (RFC 9959: reconnaissance). The link begins as any other; when the first burst took a
 //! round trip as long as before, and no longer than it takes at half the rate, with nothing lost, then half of what the path held before is
 //! let out, over a round trip. A path that carries less than that half is found out by those few datagrams. From then on it is a startup like any other: the
-//! first queue or loss ends it, and what was measured counts alone. If nothing at all is confirmed, it begins anew.
+//! first queue or loss ends it, and what was measured counts alone. If nothing at all is confirmed, it begins as a path of which nothing is known.
 //!
 //! Where the peer is where it was, the half counts as the rate at once, so that packets are shared out by it; else only the window is opened.
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn if_nothing_comes_of_what_was_tried_the_path_begins_anew() {
+    fn if_nothing_comes_of_what_was_tried_the_path_begins_as_a_fresh_one() {
         let mut model = with(KNOWN);
         burst(&mut model, 40.0, 100.0);
         let all = LossSample { datagrams: 180, largest: 195, next: 196, prior_in_flight: 180 };
