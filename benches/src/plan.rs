@@ -527,7 +527,7 @@ mod tests {
             let jobs = plan.jobs().into_iter().filter(|job| job.run == 0);
             let scenarios = jobs.map(|job| plan.scenario(job, std::path::Path::new(".").into()));
             let mains = scenarios.map(|scenario| scenario.unwrap().traffic[0].clone());
-            mains.filter(|main| main.is_upload()).map(|main| main.congestion).collect()
+            mains.filter(TrafficSection::is_upload).map(|main| main.congestion).collect()
         };
         let [cubic, bbr] = ["cubic", "bbr"].map(|name| Some(name.to_owned()));
         assert_eq!(used(Mode::Simulated), [cubic.clone(), cubic.clone()]);
