@@ -136,7 +136,7 @@ impl Egress {
                 let trip = link.sender.rtt().srtt().unwrap_or_default();
                 let (fates, rate) = (link.sender.fates(), link.carried_rate());
                 if link.shows_queue() {
-                    link.held_up.note_queue(now, trip);
+                    link.held_up.note_queue(now, trip, link.is_steady() || link.is_queue_long());
                 }
                 let lateness = link.sender.lateness();
                 link.held_up.look(now, fates, rate, trip, lateness);

@@ -92,6 +92,9 @@ pub(super) struct Numbering {
 /// A queue that the model of a link does not aim at.
 const STANDING_QUEUE: Duration = Duration::from_millis(20);
 
+/// Delays that vary by more than this by themselves hide a queue as short as [`STANDING_QUEUE`] in single round trips.
+const STEADY: Duration = Duration::from_millis(2);
+
 /// A link.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -300,10 +303,19 @@ impl Link {
     /// Whether datagrams wait in front of the link. On a long one that is a small part of a round trip. Where datagrams overtake each
     /// other the shortest round trip is that of the quickest, and says nothing of a usual one.
     pub(super) fn shows_queue(&self) -> bool {
-        let of_model = self.sender.path_model();
-        let is_long = of_model.is_some_and(|model| model.queue > STANDING_QUEUE + model.noise * 3);
         let reorders = !self.sender.lateness().is_zero();
-        is_long || (!reorders && self.sender.rtt().shows_queue())
+        self.is_queue_long() || (!reorders && self.sender.rtt().shows_queue())
+    }
+
+    /// Whether the model of the path shows a queue longer than it aims at, and than delays vary by themselves.
+    pub(super) fn is_queue_long(&self) -> bool {
+        let of_model = self.sender.path_model();
+        of_model.is_some_and(|model| model.queue > STANDING_QUEUE + model.noise * 3)
+    }
+
+    /// Whether delays hardly vary by themselves, so that each round trip tells of a queue.
+    pub(super) fn is_steady(&self) -> bool {
+        self.sender.path_model().is_none_or(|model| model.noise < STEADY)
     }
 
     /// How long packets wait in front of a link that is still opening: nothing is paced there yet, so that the queue is of our making.

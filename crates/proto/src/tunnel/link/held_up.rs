@@ -28,11 +28,13 @@ pub(in crate::tunnel) struct HeldUp {
     lost: f64,
     all: f64,
     us: i64,
-    /// The same of all that is lost, also of what may have been more than the link carries.
+    /// The same of all that is lost, also of what may have been more than the link carries, unless it certainly was.
     all_lost: f64,
     all_us: i64,
     /// What is known to be lost until then may have been more than the link carries.
     overfull_until: Instant,
+    /// The same where that is certain.
+    surely_until: Instant,
 }
 
 impl HeldUp {
@@ -46,13 +48,17 @@ impl HeldUp {
             all_lost: 0.0,
             all_us: 0,
             overfull_until: now,
+            surely_until: now,
         }
     }
 
     /// Datagrams wait in front of the link, which takes `trip` to tell what it loses: that is more than it carries, and no
-    /// property of it.
-    pub(in crate::tunnel) fn note_queue(&mut self, now: Instant, trip: Duration) {
+    /// property of it. `is_certain`: it is not that delays vary by themselves.
+    pub(in crate::tunnel) fn note_queue(&mut self, now: Instant, trip: Duration, is_certain: bool) {
         self.overfull_until = now + trip * 2;
+        if is_certain {
+            self.surely_until = self.overfull_until;
+        }
     }
 
     /// So much was sent until now on a link that carries `rate`, and has this round-trip time. `lateness`: how much longer one that
@@ -75,7 +81,8 @@ impl HeldUp {
         let passes = confirmed > 0.0;
         let counts = now >= self.overfull_until && passes;
         self.lost = self.lost * keep + if counts { lost } else { 0.0 };
-        self.all_lost = self.all_lost * keep + if passes { lost } else { 0.0 };
+        let counts = now >= self.surely_until && passes;
+        self.all_lost = self.all_lost * keep + if counts { lost } else { 0.0 };
         self.all = self.all * keep + lost + confirmed;
         (self.at, self.before) = (now, fates);
         let under_way = as_f64(rate) / 8.0 * trip.as_secs_f64() / FULL_PACKET;
@@ -146,7 +153,7 @@ mod tests {
         let ms = Duration::from_millis;
         let (rate, trip) = (Bitrate::from_mbps(50), ms(240));
         let mut held_up = HeldUp::new(Instant::ZERO);
-        held_up.note_queue(Instant::from_millis(100), trip);
+        held_up.note_queue(Instant::from_millis(100), trip, true);
         held_up.look(
             Instant::from_millis(400),
             Fates { confirmed: 900, lost: 100 },
