@@ -149,7 +149,7 @@ fn a_far_link_that_was_away_has_half_of_its_rate_within_a_second_and_two_round_t
         let itself = half(Back::Itself, towards);
         assert!(itself <= most, "{towards:?}: {itself:?}, at most {most:?}");
     }
-    // Who is not known finds out how large packets may be, and starts slowly.
+    // A link that nobody knows has to find its path MTU, and starts slowly.
     let stranger = half(Back::Stranger, Towards::Client);
     let elsewhere = half(Back::Elsewhere, Towards::Client);
     assert!(elsewhere < stranger, "{elsewhere:?}, and one of which nothing is known {stranger:?}");

@@ -44,7 +44,7 @@ pub struct LinkFacts {
     pub one_way_us: Option<i64>,
     /// By how much longer packets of a flow that keeps it busy wait for those that it lost, µs.
     pub held_up_us: i64,
-    /// The same by all that it loses, also by what may have been more than it carries, µs.
+    /// The same by all that it loses, also by what may have been more than it carries and is not certain to have been, µs.
     pub held_up_by_all_us: i64,
     /// What it carries by its pace or its window, bytes a second.
     pub rate: u64,

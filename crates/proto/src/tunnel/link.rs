@@ -295,7 +295,7 @@ impl Link {
         self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// The same by all that it loses, also behind a queue.
+    /// The same by all that it loses, but for what it lost behind a queue that is certain.
     pub(super) fn held_up_by_all_us(&self) -> i64 {
         self.held_up_us().saturating_add(self.held_up.all_us() - self.held_up.us())
     }

@@ -100,7 +100,7 @@ impl HeldUp {
         self.us
     }
 
-    /// The same by all that is lost: whoever lets so many bytes be under way and no more does not ask why.
+    /// The same by all that is lost, but for what was certainly too much: a receiver whose window is full does not ask why.
     pub(in crate::tunnel) const fn all_us(&self) -> i64 {
         self.all_us
     }

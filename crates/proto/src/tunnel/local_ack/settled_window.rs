@@ -1,6 +1,6 @@
 //! How much a far end lets be under way at most.
 //!
-//! A receiver opens its window while that is filled, as far as its memory goes (Linux: 4 of the 6 MB of `tcp_rmem`). Until then nobody
+//! A receiver opens its window while that is filled, as far as its memory goes (Linux: two thirds of what `tcp_rmem` ends at, often 6 MB). Until then nobody
 //! knows where it ends. One that was filled and had not opened further for some round trips is at its end. Then a link over which
 //! packets take so long that the sooner links alone fill the window is worth nothing to the connection (`sched/arrival.rs`).
 
