@@ -264,6 +264,28 @@ fn a_time_with_little_to_send_changes_nothing() {
 }
 
 #[test]
+fn a_pause_on_a_link_with_jitter_does_not_make_it_slow_for_seconds() {
+    // Few datagrams take their mean time each, and many wait for the slowest of those before them: that is no queue.
+    let link = Link { jitter_ms: 10, ..link(93.0, 22) };
+    for seed in SEED..SEED + 3 {
+        let mut lab = link.lab_of(seed);
+        for (times, seconds) in [(1.1, 3), (0.01, 1)] {
+            let end = lab.now + s(seconds);
+            let mut streams = [udp(&lab, link, times, s(seconds))];
+            run(&mut lab, link, &mut streams, end);
+        }
+        let (start, length) = (lab.now, s(8));
+        let mut streams = [udp(&lab, link, 1.1, length)];
+        let queues = run(&mut lab, link, &mut streams, start + length);
+        let late = link.udp(streams[0].mbit_between(start + s(2), start + length));
+        let most = part(&queues, 0.95);
+        println!("seed {seed}: {late:.1} % of the limit after a pause, queue {most:.0} ms");
+        assert!(late >= 92.0, "seed {seed}: {late:.1} %");
+        assert!(most <= 60.0, "seed {seed}: queue {most:.1} ms");
+    }
+}
+
+#[test]
 fn a_link_that_reorders_is_filled_too() {
     // The first datagrams of a far one are overtaken before anything is known of it.
     let far = Link { jitter_ms: 20, loss: 0.005, ..link(20.0, 320) };

@@ -33,7 +33,8 @@ const MOST_DELAYS: usize = 512;
 const LEAST_DELAYS: usize = 3;
 /// Delays before which the noise is not known.
 const LEAST_NOISE_SAMPLES: usize = 8;
-/// On a noisy path, a slot counts for the base if the rate was at least this share of now: with little to send, the least of few delays is no mean.
+/// On a noisy path, a slot counts for the base if at least this share of the rate that is believed now came while it lasted. Where nothing
+/// overtakes, a datagram waits for the slow ones before it: the more come, the longer each takes, without any queue.
 const ALIKE: f64 = 0.6;
 /// A slot has so many samples at least.
 const SLOT_SAMPLES: u32 = 3;
@@ -42,8 +43,8 @@ const SLOT_SAMPLES: u32 = 3;
 struct Slot {
     at: f64,
     value: f64,
-    /// The rate while it lasted, and the mean round trip.
-    rate: f64,
+    /// The rate at which data came when it ended, and the mean round trip.
+    came: f64,
     trip: f64,
 }
 
@@ -132,8 +133,16 @@ impl Delays {
         self.trip_count += 1;
     }
 
-    /// A delay, while data came at `rate`. The base is not older than `keep_from`, or ten seconds.
-    pub(super) fn on_delay(&mut self, at: f64, delay: f64, rate: f64, srtt: f64, keep_from: f64) {
+    /// A delay, while data came at the first of these rates and the path is believed to carry the second. The base is not older than
+    /// `keep_from`, or ten seconds.
+    pub(super) fn on_delay(
+        &mut self,
+        at: f64,
+        delay: f64,
+        rates: [f64; 2],
+        srtt: f64,
+        keep_from: f64,
+    ) {
         self.note_noise(at, delay);
         let span = (srtt / 2.0).clamp(0.03, 0.1);
         self.recent.push_back((at, delay));
@@ -147,7 +156,7 @@ impl Delays {
         self.slot_count += 1;
         self.slot_least = self.slot_least.min(delay);
         if at - self.slot_began >= span && self.slot_count >= SLOT_SAMPLES {
-            self.end_slot(at, rate, srtt, keep_from);
+            self.end_slot(at, rates, srtt, keep_from);
         }
         let present = self.value_of_recent();
         if self.recent.len() >= LEAST_DELAYS || !self.base.is_finite() {
@@ -205,12 +214,12 @@ impl Delays {
         self.slots.shrink_to_fit();
     }
 
-    fn end_slot(&mut self, at: f64, rate: f64, srtt: f64, keep_from: f64) {
+    fn end_slot(&mut self, at: f64, [came, rate]: [f64; 2], srtt: f64, keep_from: f64) {
         let mean = self.slot_sum / f64::from(self.slot_count);
         let value = if self.is_noisy() { mean } else { self.slot_least };
         let trip =
             if self.trip_count > 0 { self.trip_sum / f64::from(self.trip_count) } else { srtt };
-        self.slots.push_back(Slot { at, value, rate, trip });
+        self.slots.push_back(Slot { at, value, came, trip });
         let old = (at - BASE_SPAN).min(keep_from);
         while self.slots.len() > MOST_SLOTS
             || self.slots.len() > 1 && self.slots.front().is_some_and(|slot| slot.at < old)
@@ -218,13 +227,61 @@ impl Delays {
             self.slots.pop_front();
         }
         let noisy = self.is_noisy();
-        let alike = |slot: &&Slot| !noisy || slot.rate >= ALIKE * rate;
+        let is_alike = |slot: &&Slot| !noisy || slot.came >= ALIKE * rate;
+        // After a long time with little to send there is nothing better.
+        let takes_all = !self.slots.iter().any(|slot| is_alike(&slot));
         let least = |of: fn(&Slot) -> f64| {
-            self.slots.iter().filter(alike).map(of).fold(f64::INFINITY, f64::min)
+            let counted = self.slots.iter().filter(|slot| takes_all || is_alike(slot));
+            counted.map(of).fold(f64::INFINITY, f64::min)
         };
         (self.base, self.floor) = (least(|slot| slot.value), least(|slot| slot.trip));
         (self.slot_began, self.slot_least) = (at, f64::INFINITY);
         (self.slot_sum, self.slot_count) = (0.0, 0);
         (self.trip_sum, self.trip_count) = (0.0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One datagram each `step` seconds, whose delays are the two of `between` in turn. Returns when the last one came.
+    fn feed(
+        delays: &mut Delays,
+        from: f64,
+        seconds: f64,
+        step: f64,
+        between: [f64; 2],
+        rates: [f64; 2],
+    ) -> f64 {
+        let mut at = from;
+        let mut turn = 0;
+        while at < from + seconds {
+            delays.on_delay(at, between[turn], rates, 0.07, at);
+            delays.on_trip(between[turn] + 0.02);
+            turn = 1 - turn;
+            at += step;
+        }
+        at
+    }
+
+    #[test]
+    fn what_few_datagrams_take_does_not_make_the_delay_of_many_a_queue() {
+        const FAST: f64 = 10e6;
+        for (few, expected) in [(0.1 * FAST, 0.0..0.01), (0.9 * FAST, 0.015..0.03)] {
+            let mut delays = Delays::default();
+            let at = feed(&mut delays, 0.0, 3.0, 0.009, [0.038, 0.046], [FAST, FAST]);
+            assert!(delays.is_noisy());
+            let at = feed(&mut delays, at, 1.0, 0.015, [0.018, 0.026], [few, FAST]);
+            let at = feed(&mut delays, at, 1.0, 0.009, [0.038, 0.046], [FAST, FAST]);
+            let queue = delays.queue();
+            assert!(expected.contains(&queue), "{few}: {queue}");
+            feed(&mut delays, at, 11.0, 0.015, [0.018, 0.026], [0.1 * FAST, FAST]);
+            let floor = delays.floor().expect("it is known");
+            assert!(
+                (0.035..0.05).contains(&floor),
+                "after ten seconds nothing else is known: {floor}"
+            );
+        }
     }
 }
