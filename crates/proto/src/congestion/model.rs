@@ -329,7 +329,7 @@ impl Model {
         let delay = if arrival.one_way_us() < 0 { -delay } else { delay };
         // With little to send, what is believed is not what came.
         let came = if self.rates.held_back { self.rate } else { self.rate.min(self.rates.of_trip) };
-        self.delays.on_delay(t, delay, [came, self.rate], self.srtt, keep_from);
+        self.delays.on_delay(t, delay, came, self.rate, self.srtt, keep_from);
     }
 
     /// Counts the losses that were told. What was lost while nothing at all came through says nothing of how much may be sent: the
@@ -359,10 +359,7 @@ impl Model {
         let (noisy, queue) = (self.delays.is_noisy(), self.queue());
         let Rates { of_trip, short, held_back, .. } = self.rates;
         let of_round = (confirmed / (self.rate * self.srtt).max(1.0)).min(1.0);
-        // On a noisy path a measured rate is below the real one as often as above it: only a queue that is longer than aimed at is a
-        // reason to follow it down.
-        let least = if noisy { self.target() } else { self.target() / 2.0 };
-        let stands = self.standing() >= least;
+        let stands = self.standing() >= self.target() / 2.0;
         if self.phase == Phase::Startup || self.rival.is_some() {
             if held_back || of_trip > self.rate {
                 let round = real(self.round.number);

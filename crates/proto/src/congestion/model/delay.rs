@@ -133,13 +133,14 @@ impl Delays {
         self.trip_count += 1;
     }
 
-    /// A delay, while data came at the first of these rates and the path is believed to carry the second. The base is not older than
-    /// `keep_from`, or ten seconds.
+    /// A delay, while data `came` at that rate, and the path is believed to carry `rate`. The base is not older than `keep_from`, or
+    /// ten seconds.
     pub(super) fn on_delay(
         &mut self,
         at: f64,
         delay: f64,
-        rates: [f64; 2],
+        came: f64,
+        rate: f64,
         srtt: f64,
         keep_from: f64,
     ) {
@@ -156,7 +157,7 @@ impl Delays {
         self.slot_count += 1;
         self.slot_least = self.slot_least.min(delay);
         if at - self.slot_began >= span && self.slot_count >= SLOT_SAMPLES {
-            self.end_slot(at, rates, srtt, keep_from);
+            self.end_slot(at, came, rate, srtt, keep_from);
         }
         let present = self.value_of_recent();
         if self.recent.len() >= LEAST_DELAYS || !self.base.is_finite() {
@@ -214,7 +215,7 @@ impl Delays {
         self.slots.shrink_to_fit();
     }
 
-    fn end_slot(&mut self, at: f64, [came, rate]: [f64; 2], srtt: f64, keep_from: f64) {
+    fn end_slot(&mut self, at: f64, came: f64, rate: f64, srtt: f64, keep_from: f64) {
         let mean = self.slot_sum / f64::from(self.slot_count);
         let value = if self.is_noisy() { mean } else { self.slot_least };
         let trip =
@@ -227,9 +228,9 @@ impl Delays {
             self.slots.pop_front();
         }
         let noisy = self.is_noisy();
-        let is_alike = |slot: &&Slot| !noisy || slot.came >= ALIKE * rate;
+        let is_alike = |slot: &Slot| !noisy || slot.came >= ALIKE * rate;
         // After a long time with little to send there is nothing better.
-        let takes_all = !self.slots.iter().any(|slot| is_alike(&slot));
+        let takes_all = !self.slots.iter().any(is_alike);
         let least = |of: fn(&Slot) -> f64| {
             let counted = self.slots.iter().filter(|slot| takes_all || is_alike(slot));
             counted.map(of).fold(f64::INFINITY, f64::min)
@@ -245,19 +246,22 @@ impl Delays {
 mod tests {
     use super::*;
 
-    /// One datagram each `step` seconds, whose delays are the two of `between` in turn. Returns when the last one came.
+    /// What the path carries, bytes a second.
+    const FAST: f64 = 10e6;
+
+    /// One datagram each `step` seconds, whose delays are the two of `between` in turn, while data `came` at that rate. Returns when the last one came.
     fn feed(
         delays: &mut Delays,
         from: f64,
         seconds: f64,
         step: f64,
         between: [f64; 2],
-        rates: [f64; 2],
+        came: f64,
     ) -> f64 {
         let mut at = from;
         let mut turn = 0;
         while at < from + seconds {
-            delays.on_delay(at, between[turn], rates, 0.07, at);
+            delays.on_delay(at, between[turn], came, FAST, 0.07, at);
             delays.on_trip(between[turn] + 0.02);
             turn = 1 - turn;
             at += step;
@@ -267,16 +271,15 @@ mod tests {
 
     #[test]
     fn what_few_datagrams_take_does_not_make_the_delay_of_many_a_queue() {
-        const FAST: f64 = 10e6;
         for (few, expected) in [(0.1 * FAST, 0.0..0.01), (0.9 * FAST, 0.015..0.03)] {
             let mut delays = Delays::default();
-            let at = feed(&mut delays, 0.0, 3.0, 0.009, [0.038, 0.046], [FAST, FAST]);
+            let at = feed(&mut delays, 0.0, 3.0, 0.009, [0.038, 0.046], FAST);
             assert!(delays.is_noisy());
-            let at = feed(&mut delays, at, 1.0, 0.015, [0.018, 0.026], [few, FAST]);
-            let at = feed(&mut delays, at, 1.0, 0.009, [0.038, 0.046], [FAST, FAST]);
+            let at = feed(&mut delays, at, 1.0, 0.015, [0.018, 0.026], few);
+            let at = feed(&mut delays, at, 1.0, 0.009, [0.038, 0.046], FAST);
             let queue = delays.queue();
             assert!(expected.contains(&queue), "{few}: {queue}");
-            feed(&mut delays, at, 11.0, 0.015, [0.018, 0.026], [0.1 * FAST, FAST]);
+            feed(&mut delays, at, 11.0, 0.015, [0.018, 0.026], 0.1 * FAST);
             let floor = delays.floor().expect("it is known");
             assert!(
                 (0.035..0.05).contains(&floor),
