@@ -1,7 +1,7 @@
 //! The resequencer: puts the packets of all links back in order, and waits for a missing one only as
 //! long as it can still come.
 //!
-//! The rules are those of seed 004 (section III.C, figure 3) with two changes: a hole is skipped only
+//! The rules are those of Evensen et al. 2011 (section III.C, figure 3) with two changes: a hole is skipped only
 //! when its packet is *proven* lost (the paper takes any gap in a link's local numbers for a lost packet,
 //! but the lost datagram may have been a report and does not say which packet it carried), and the
 //! timeout is the spread of the links' delays instead of a whole RTO. `docs/RESEQUENCER.md` says where

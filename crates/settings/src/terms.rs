@@ -3,7 +3,7 @@
 use crate::{Bitrate, Direction, Importance, LinkPolicy, LinkTerms, Usage};
 
 /// The shares of throughput and cost on a link that is not always used: the paper's example of one that is avoided
-/// (seed 001 §3.5).
+/// (Amezcua Valdovinos et al. 2017 §3.5).
 const AVOIDED: Importance = Importance { throughput: 0.1, cost: 0.9 };
 
 /// And on one of which only a price is told: it matters as much as the throughput.

@@ -120,7 +120,7 @@ pub enum WhenClosed {
     /// It waits, at most as long as the queue's bound.
     #[default]
     Queue,
-    /// It is dropped (seed 004, Algorithm 1, lines 5 to 8).
+    /// It is dropped (Evensen et al. 2011, Algorithm 1, lines 5 to 8).
     Drop,
 }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::FlowTableStatus;
 use crate::words::{millis, some};
 
-/// Which links carry the flows that this end sends: the tables of `safire` (seed 002), or with any other scheduler what each
-/// flow did lately.
+/// Which links carry the flows that this end sends: the tables of `safire` (Mark and Zhang 2007), or with any
+/// other scheduler what each flow did lately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowsReport {
     /// The other end, as in [`TunnelStatus::peer`](super::TunnelStatus::peer).

@@ -1,4 +1,4 @@
-//! A scalar Kalman filter: softens the spikes of a measured rate (BATCP, seed 001 §3.5).
+//! A scalar Kalman filter: softens the spikes of a measured rate (BATCP, Amezcua Valdovinos et al. 2017 §3.5).
 //!
 //! The paper names the filter and neither its model nor its parameters; they are these. The state is the
 //! link's throughput `x`. Between two measurements it wanders (a random walk):

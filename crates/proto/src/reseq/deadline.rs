@@ -9,7 +9,7 @@
 //! The missing packet was sealed before the one behind it. That one was sealed its delay before it
 //! arrived; the missing one takes at most `D_i + 4 OWDVAR_i` on whichever link it went. (Within flows it may have been sealed
 //! later, when others overtook it or it goes again: there the time of a repair is added.) This is the
-//! timeout of seed 004 (TCP's RTO over one-way delays) with its zero moved to the moment of sending: the
+//! timeout of Evensen et al. 2011 (TCP's RTO over one-way delays) with its zero moved to the moment of sending: the
 //! paper's timer lets a hole wait for a whole one-way delay although the packet behind it has already
 //! spent one. RFC 6298's gains are kept (1/8, 1/4); its floor of 1 s and its doubling are not, for
 //! nothing is sent again.

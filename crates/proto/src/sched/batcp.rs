@@ -1,4 +1,5 @@
-//! BATCP: weighted rounds ([`Weighted`]), in which each link carries as many packets as its load says (seed 001 §3.5).
+//! BATCP: weighted rounds ([`Weighted`]), in which each link carries as many packets as its load says
+//! (Amezcua Valdovinos et al. 2017 §3.5).
 //!
 //! ```text
 //! relation = w_throughput ln(1 / throughput) + w_cost ln(cost)        (1)

@@ -1,4 +1,4 @@
-//! The main paper's scheduler (seed 004, Algorithm 1): among the links whose congestion window is
+//! The main paper's scheduler (Evensen et al. 2011, Algorithm 1): among the links whose congestion window is
 //! open, the one with the most free space in it. Ties go to the first link.
 
 use super::{LinkView, PacketMeta, Pick, Scheduler};

@@ -1,5 +1,5 @@
-//! NATALIE (seed 003): weighted rounds ([`Weighted`]). The weights are told, or follow what others leave of each link
-//! (`auto_weights.rs`); then it also sends no faster than that, so that the others keep what they have.
+//! NATALIE (He and Brassil 2007): weighted rounds ([`Weighted`]). The weights are told, or follow what others
+//! leave of each link (`auto_weights.rs`); then it also sends no faster than that, so that the others keep what they have.
 
 mod auto_weights;
 

@@ -1,4 +1,4 @@
-//! SAFIRE's flow routing: a flow is put on one link and stays there (seed 002 §II).
+//! SAFIRE's flow routing: a flow is put on one link and stays there (Mark and Zhang 2007 §II).
 //!
 //! A new flow goes where it can expect most: to the link with the largest `alpha / (N + 1)`, where `N` is the
 //! number of the link's active flows and `alpha` what TCP can reach on it,

@@ -1,5 +1,5 @@
-//! Weighted rounds: in each a link carries packets, or bytes, in proportion to its weight (NATALIE, seed 003 §II; BATCP,
-//! seed 001 §3.5). The weights come from the scheduler that uses them.
+//! Weighted rounds: in each a link carries packets, or bytes, in proportion to its weight (NATALIE, He and Brassil
+//! 2007 §II; BATCP, Amezcua Valdovinos et al. 2017 §3.5). The weights come from the scheduler that uses them.
 //!
 //! The papers send a link's whole share of a round in one block. Here the turns of a round are interleaved
 //! (stride scheduling, Waldspurger 1995): the same shares, and the least reordering that they allow. Each

@@ -1,4 +1,4 @@
-//! The end of a tunnel (PROTOCOL §5.5; seed 001 §3.2 and §3.3).
+//! The end of a tunnel (PROTOCOL §5.5; Amezcua Valdovinos et al. 2017 §3.2 and §3.3).
 //!
 //! | this end | does |
 //! | --- | --- |

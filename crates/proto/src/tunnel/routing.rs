@@ -1,4 +1,4 @@
-//! What flow routing shows of itself when somebody asks: its path table and its flow table (seed 002 §II-A).
+//! What flow routing shows of itself when somebody asks: its path table and its flow table (Mark and Zhang 2007 §II-A).
 
 use arrayvec::ArrayString;
 

@@ -1,5 +1,5 @@
-//! NATALIE's automatic weights: each link's share of a round from what it can carry now (seed 003 §V), bent by the
-//! paper's guidelines where links lose packets (seed 003 §IV-B).
+//! NATALIE's automatic weights: each link's share of a round from what it can carry now (He and Brassil 2007 §V), bent by
+//! the paper's guidelines where links lose packets (§IV-B).
 //!
 //! ```text
 //! weight = available bandwidth            guideline 1: in proportion to the bandwidth

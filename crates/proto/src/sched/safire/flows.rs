@@ -1,4 +1,4 @@
-//! The flow table: which link each active flow is on, and how many flows each link has (seed 002 §II-A).
+//! The flow table: which link each active flow is on, and how many flows each link has (Mark and Zhang 2007 §II-A).
 //!
 //! The paper sets an activity counter to a predefined value when a flow begins, adds one for each packet, and
 //! is silent about what ends it. Here:
