@@ -20,7 +20,7 @@ mod weighted;
 
 pub use arrival::{SoonestArrival, soonest};
 pub use batcp::Batcp;
-pub use facts::LinkFacts;
+pub use facts::{LinkFacts, Losses};
 pub use free_window::FreeWindow;
 pub use natalie::Natalie;
 pub use round_robin::RoundRobin;
@@ -97,7 +97,7 @@ pub struct PacketMeta {
     pub backlog: usize,
     /// Flows that take turns in the tunnel's queue; at least 1.
     pub backlogged_flows: usize,
-    /// Bytes of its flow that its receiver lets be on their way, where it is known that it will not let more; else the largest number.
+    /// Bytes of its flow that its receiver lets be on their way, where it lets no more now; else the largest number.
     pub most_under_way: u32,
 }
 

@@ -8,18 +8,18 @@
 //!
 //! A link on which an answer is overdue arrives never: the others take all, until it answers.
 //!
-//! What a receiver of TCP lets be under way is bounded. With `w` bytes, and `t` until what went over a link is confirmed, a connection has
-//! at most `w / t` of all links. So a later link is worth something to it only while that is more than the sooner links carry alone:
-//! else it gets nothing of that connection.
+//! A connection whose receiver's window is full gets nothing of a later link that would cost it more than it carries
+//! (`arrival/least_under_way.rs`).
 //!
 //! What the schedule needs must be allowed to wait: with links whose delays differ by 100 ms the slow one is worth a
 //! packet when the fast one delivers 100 ms' worth before it.
 
-use arrayvec::ArrayVec;
+mod least_under_way;
+
+use least_under_way::LeastUnderWay;
 use ropewalk_settings::Bitrate;
 
 use super::{Awaited, LinkFacts, LinkView, PacketMeta, Pick, Scheduler};
-use crate::config::MAX_LINKS;
 use crate::link::sensing::as_f64;
 use crate::link::train::{TRAIN, takes_trains};
 use crate::queue::Demand;
@@ -52,10 +52,6 @@ const MOST_OF_MARGIN: u64 = 512 * 1024;
 /// When a packet arrives on a link that is worth nothing to it, µs: after all others, but before never.
 const UNWANTED_US: i64 = i64::MAX - 1;
 
-/// A later link is worth something to a connection whose window is at its end if that is larger by so many quarters than with which the
-/// link gains nothing: how long packets wait for what is lost varies, and the longer waits are felt.
-const GAIN_QUARTERS: u64 = 5;
-
 /// Bytes of a full packet on the wire.
 const FULL_PACKET: f64 = 1500.0;
 
@@ -70,9 +66,6 @@ pub struct SoonestArrival {
     /// What has to be under way of all flows together for a link to be worth something beside the sooner ones, bytes.
     least_under_way: LeastUnderWay,
 }
-
-/// By link.
-type LeastUnderWay = ArrayVec<(LinkId, u64), MAX_LINKS>;
 
 /// The link that has a packet there soonest, of all. If it is closed for a moment, one of those behind it may go on another: there it
 /// arrives in its turn.
@@ -164,22 +157,7 @@ impl Scheduler for SoonestArrival {
         };
         self.spread = spread(MOST_TRIED_US);
         let shortest = carrying().filter_map(|link| link.srtt).min().unwrap_or_default();
-        let confirmed = |link: &LinkFacts| {
-            let delay = link.one_way_us?.saturating_add(link.held_up_by_all_us);
-            Some((delay, link.rate))
-        };
-        let all = || carrying().filter_map(confirmed);
-        let soonest = all().map(|(delay, _)| delay).min().unwrap_or(least);
-        let least_under_way = |link: &LinkFacts| {
-            let (delay, _) = confirmed(link)?;
-            let sooner: u64 = all().filter(|(other, _)| *other < delay).map(|(_, rate)| rate).sum();
-            let later = u64::try_from(delay.saturating_sub(soonest)).unwrap_or(0);
-            let trip = Duration::from_micros(later) + shortest;
-            let bytes = u128::from(sooner) * trip.as_micros() / 1_000_000;
-            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            Some((link.id, bytes.saturating_mul(GAIN_QUARTERS) / 4))
-        };
-        self.least_under_way = carrying().filter_map(least_under_way).collect();
+        self.least_under_way = LeastUnderWay::of(carrying(), shortest);
         let open = |link: &LinkFacts| {
             let trip = link.srtt.unwrap_or_default().as_secs_f64();
             link.loss * trip * as_f64(Bitrate::from_bps(link.rate)) / FULL_PACKET
@@ -241,8 +219,7 @@ fn arrival_of(
     let is_bounded = packet.most_under_way < u32::MAX;
     let of_all = u64::from(packet.most_under_way) * packet.backlogged_flows.max(1) as u64;
     move |link| {
-        let gains_nothing = |(id, least): &(LinkId, u64)| *id == link.id && *least > of_all;
-        if is_bounded && least_under_way.iter().any(gains_nothing) {
+        if is_bounded && least_under_way.is_worth_nothing(link.id, of_all) {
             return UNWANTED_US;
         }
         let held_up = if follows { link.held_up_us } else { 0 };
@@ -258,6 +235,7 @@ fn micros(time: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::Losses;
 
     /// Links by room, arrival in ms, and rate in kB/s.
     fn links<const N: usize>(links: [(u32, i64, u64); N]) -> Vec<LinkView> {
@@ -431,7 +409,11 @@ mod tests {
     fn fiber_and_lossy_lte() -> (SoonestArrival, Vec<LinkView>) {
         let fact = |id, ms: i64, held_up_ms: i64, kilobytes: u64| LinkFacts {
             one_way_us: Some(ms * 1000),
-            held_up_by_all_us: held_up_ms * 1000,
+            losses: Losses {
+                held_up_us: held_up_ms * 1000,
+                repair_us: held_up_ms * 1000,
+                share: 0.01,
+            },
             rate: kilobytes * 1000,
             srtt: Some(Duration::from_millis(2 * u64::try_from(ms).unwrap())),
             ..LinkFacts::unknown(LinkId(id))
@@ -443,14 +425,14 @@ mod tests {
 
     #[test]
     fn a_later_link_gets_nothing_of_a_connection_whose_window_the_sooner_ones_fill_meanwhile() {
-        // 192 ms later than the first, and that takes 16: 36 MB/s fill 7.5 MB until then, and a quarter more is asked.
-        let needed = 36_000 * 208 * 5 / 4;
+        // 192 ms later than the first, and that takes 16. From one lost in a hundred to the next it carries what takes the first 4.2.
+        let needed = (36_000 + 3600) * 208 - (36_000 + 3600) * 25 / 6;
         for (most_under_way, flows, expected) in [
             (u32::MAX, 1, true),
-            (needed - 1, 1, false),
-            (needed, 1, true),
-            (needed / 4 - 1, 4, false),
-            (needed / 4, 4, true),
+            (needed - 10, 1, false),
+            (needed + 10, 1, true),
+            (needed / 4 - 10, 4, false),
+            (needed / 4 + 10, 4, true),
         ] {
             let (mut scheduler, links) = fiber_and_lossy_lte();
             let packet = PacketMeta {

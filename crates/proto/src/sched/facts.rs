@@ -42,10 +42,12 @@ pub struct LinkFacts {
     pub yielding_rate: Option<Bitrate>,
     /// One-way delay without a queue, µs, from an epoch that all links share.
     pub one_way_us: Option<i64>,
-    /// By how much longer packets of a flow that keeps it busy wait for those that it lost, µs.
+    /// By how much delays vary by themselves, µs: a flow waits for the latest of its packets.
+    pub varies_us: i64,
+    /// By how much longer packets of a flow that keeps it busy wait for those that it lost or that vary, µs.
     pub held_up_us: i64,
-    /// The same by all that it loses, also by what may have been more than it carries and is not certain to have been, µs.
-    pub held_up_by_all_us: i64,
+    /// All that it loses, also what may have been more than it carries and is not certain to have been.
+    pub losses: Losses,
     /// What it carries by its pace or its window, bytes a second.
     pub rate: u64,
     /// Whether nobody knows yet how much that is: it is still being found.
@@ -58,6 +60,22 @@ pub struct LinkFacts {
     pub lasting_loss: f64,
 }
 
+/// What a link loses, and what that costs a flow.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Losses {
+    /// Of the datagrams lately sent, 0 to 1.
+    pub share: f64,
+    /// How much longer what comes behind a lost packet waits, until that was missed and has come again, µs.
+    pub repair_us: i64,
+    /// The same in the mean, of a flow that keeps the link busy, µs.
+    pub held_up_us: i64,
+}
+
+impl Losses {
+    /// Nothing was lost.
+    pub const NONE: Self = Self { share: 0.0, repair_us: 0, held_up_us: 0 };
+}
+
 impl LinkFacts {
     /// A link that carries packets, and of which nothing was told or measured.
     #[must_use]
@@ -65,8 +83,9 @@ impl LinkFacts {
         let terms = Terms::default();
         Self {
             one_way_us: None,
+            varies_us: 0,
             held_up_us: 0,
-            held_up_by_all_us: 0,
+            losses: Losses::NONE,
             rate: 0,
             opening: false,
             id,

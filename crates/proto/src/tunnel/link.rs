@@ -289,15 +289,15 @@ impl Link {
     /// By how much later than its delay says a packet among many is of use, µs: those behind it wait for what the link loses, and
     /// for one that is late because delays vary.
     pub(super) fn held_up_us(&self) -> i64 {
+        self.held_up.us().saturating_add(self.varies_us())
+    }
+
+    /// By how much later the latest of many packets is because delays vary, µs.
+    pub(super) fn varies_us(&self) -> i64 {
         // The round trip's deviation would count a queue that grows, too.
         let of_path = self.sender.delay_noise();
         let varies = of_path.or_else(|| self.sender.rtt().rttvar()).unwrap_or_default() * 2;
-        self.held_up.us().saturating_add(i64::try_from(varies.as_micros()).unwrap_or(i64::MAX))
-    }
-
-    /// The same by all that it loses, but for what it lost behind a queue that is certain.
-    pub(super) fn held_up_by_all_us(&self) -> i64 {
-        self.held_up_us().saturating_add(self.held_up.all_us() - self.held_up.us())
+        i64::try_from(varies.as_micros()).unwrap_or(i64::MAX)
     }
 
     /// Whether datagrams wait in front of the link. On a long one that is a small part of a round trip. Where datagrams overtake each

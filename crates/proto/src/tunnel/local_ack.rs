@@ -27,11 +27,11 @@
 mod connection;
 mod far_trip;
 mod far_window;
+mod filled_window;
 mod kept;
 mod near_trip;
 mod room;
 mod segment;
-mod settled_window;
 #[cfg(test)]
 mod tests;
 

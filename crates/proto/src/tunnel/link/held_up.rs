@@ -7,6 +7,7 @@
 use crate::link::loss::Fates;
 use crate::link::rtt::MAX_REPORT_DELAY;
 use crate::link::sensing::as_f64;
+use crate::sched::Losses;
 use crate::time::{Duration, Instant};
 use ropewalk_settings::Bitrate;
 
@@ -30,7 +31,7 @@ pub(in crate::tunnel) struct HeldUp {
     us: i64,
     /// The same of all that is lost, also of what may have been more than the link carries, unless it certainly was.
     all_lost: f64,
-    all_us: i64,
+    losses: Losses,
     /// What is known to be lost until then may have been more than the link carries.
     overfull_until: Instant,
     /// The same where that is certain.
@@ -46,7 +47,7 @@ impl HeldUp {
             all: 0.0,
             us: 0,
             all_lost: 0.0,
-            all_us: 0,
+            losses: Losses::NONE,
             overfull_until: now,
             surely_until: now,
         }
@@ -87,12 +88,18 @@ impl HeldUp {
         (self.at, self.before) = (now, fates);
         let under_way = as_f64(rate) / 8.0 * trip.as_secs_f64() / FULL_PACKET;
         let repair = trip * 5 / 4 + lateness + MAX_REPORT_DELAY;
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let share = |lost: f64| lost / (self.all + PRIOR);
         let held_up = |lost: f64| {
-            let any = 1.0 - (-lost / (self.all + PRIOR) * under_way).exp();
-            let held_up = repair.mul_f64(any.clamp(0.0, 1.0));
-            i64::try_from(held_up.as_micros()).unwrap_or(i64::MAX)
+            let any = 1.0 - (-share(lost) * under_way).exp();
+            micros(repair.mul_f64(any.clamp(0.0, 1.0)))
         };
-        (self.us, self.all_us) = (held_up(self.lost), held_up(self.all_lost));
+        self.us = held_up(self.lost);
+        self.losses = Losses {
+            share: share(self.all_lost),
+            repair_us: micros(repair),
+            held_up_us: held_up(self.all_lost),
+        };
     }
 
     /// By how much later a packet is of use that goes among many, µs.
@@ -100,9 +107,9 @@ impl HeldUp {
         self.us
     }
 
-    /// The same by all that is lost, but for what was certainly too much: a receiver whose window is full does not ask why.
-    pub(in crate::tunnel) const fn all_us(&self) -> i64 {
-        self.all_us
+    /// All that is lost, but for what was certainly too much: a receiver whose window is full does not ask why.
+    pub(in crate::tunnel) const fn losses(&self) -> Losses {
+        self.losses
     }
 }
 

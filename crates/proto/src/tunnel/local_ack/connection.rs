@@ -10,10 +10,10 @@ use arrayvec::ArrayVec;
 
 use super::far_trip::FarTrip;
 use super::far_window::{Explained, FarWindow};
+use super::filled_window::FilledWindow;
 use super::kept::{Kept, Store};
 use super::near_trip::NearTrip;
 use super::segment::{Answer, MOST_RANGES, Range, Segment, Times, beyond, flag};
-use super::settled_window::SettledWindow;
 use crate::packet::FiveTuple;
 use crate::packet::buffer::PacketBuffer;
 use crate::time::Instant;
@@ -132,7 +132,7 @@ pub(super) struct Connection {
     pub(super) near_trip: NearTrip,
     far_trip: FarTrip,
     far_window: FarWindow,
-    settled_window: SettledWindow,
+    filled_window: FilledWindow,
     pub(super) used_at: Instant,
     /// An acknowledgement is due.
     pub(super) is_due: bool,
@@ -193,9 +193,9 @@ impl Connection {
         self.outstanding() > 0 && beyond(self.far_edge, self.next) < FULL_SEGMENT
     }
 
-    /// Bytes that may be under way of it at most, if it is known that the far end will not take more; else the largest number.
+    /// Bytes that are under way of it at most, if the far end takes no more now; else the largest number.
     pub(super) fn most_under_way(&self) -> u32 {
-        self.settled_window.most()
+        self.filled_window.most()
     }
 
     /// Whether nothing more is to be expected of it.
@@ -258,7 +258,7 @@ impl Connection {
         self.far_window.on_sent(now, self.confirmed, self.next);
         self.measure(now);
         if self.fills_window() {
-            self.settled_window.on_filled(now, self.far_trip.smoothed().unwrap_or_default());
+            self.filled_window.on_filled();
         }
         if let (Some(own), Some(times)) = (&mut self.times, segment.times) {
             own.echo = times.value;
@@ -396,7 +396,7 @@ impl Connection {
         if beyond(segment.ack, self.confirmed) >= 0 {
             self.note_window(segment);
             self.far_trip.on_confirmed(now, segment.ack);
-            self.settled_window.on_offered(now, u32::from(segment.window) << self.scale());
+            self.filled_window.on_offered(u32::from(segment.window) << self.scale());
         }
         let confirms = beyond(segment.ack, self.confirmed) > 0;
         if confirms {

@@ -8,10 +8,10 @@ use crate::packet::FiveTuple;
 use crate::time::Instant;
 use crate::tunnel::local_ack::far_trip::FarTrip;
 use crate::tunnel::local_ack::far_window::FarWindow;
+use crate::tunnel::local_ack::filled_window::FilledWindow;
 use crate::tunnel::local_ack::kept::Store;
 use crate::tunnel::local_ack::near_trip::NearTrip;
 use crate::tunnel::local_ack::segment::{Segment, Times, flag};
-use crate::tunnel::local_ack::settled_window::SettledWindow;
 
 /// What one end said of itself at first.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl Connection {
             near_trip,
             far_trip,
             far_window: FarWindow::default(),
-            settled_window: SettledWindow::new(now),
+            filled_window: FilledWindow::default(),
             used_at: now,
             is_due: false,
             is_limited: false,
