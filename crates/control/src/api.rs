@@ -49,8 +49,9 @@ pub use status::{
     ModelStatus, OffloadState, OffloadStatus, OutageCause, OutageStatus, OutagesStatus,
     PacketTraffic, PolicyStatus, PoolStatus, ProxyStatus, QueueStatus, RedundancyStatus,
     RegistryStatus, RepairStatus, ResequencerStatus, Role, STATUS_VERSION, SandboxState,
-    SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StatusReport,
-    TlsStatus, TunnelState, TunnelStatus, TunnelTrouble, TurnedAwayStatus,
+    SandboxStatus, SensedStatus, SessionStatus, ShareStatus, SpendingStatus, StallCounts,
+    StallsStatus, StatusReport, TlsStatus, TunnelState, TunnelStatus, TunnelTrouble,
+    TurnedAwayStatus,
 };
 
 /// What may be asked of a daemon.

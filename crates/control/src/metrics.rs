@@ -31,7 +31,7 @@ pub const MAX_TUNNELS: usize = 1024;
 /// Most links of a tunnel that are told of: as many as a client may list.
 pub const MAX_LINKS: usize = 64;
 
-/// Most links of all tunnels together: eight for each tunnel, and an answer of at most about 30 MB.
+/// Most links of all tunnels together: eight for each tunnel, and an answer of at most about 35 MB.
 pub const MAX_ALL_LINKS: usize = 8 * MAX_TUNNELS;
 
 /// The document in Prometheus' text format.

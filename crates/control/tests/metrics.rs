@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus_parse::{Scrape, Value};
 use ropewalk_control::api::{
-    KnownProxy, LinkStatus, ProxiesReport, RedundancyStatus, RepairStatus, StatusReport,
-    TunnelStatus,
+    KnownProxy, LinkStatus, ProxiesReport, RedundancyStatus, RepairStatus, StallCounts,
+    StallsStatus, StatusReport, TunnelStatus,
 };
 use ropewalk_control::metrics::{self, MAX_ALL_LINKS, MAX_LINKS, MAX_TUNNELS};
 use ropewalk_settings::{KEY_LEN, PublicKey};
@@ -80,6 +80,52 @@ fn a_proxy_tells_of_each_port_that_leads_to_a_client() {
     assert!(!metrics::text(&report(CLIENT)).contains("ropewalk_forward_"));
 }
 
+/// The document of a daemon that knows how long packets of its first tunnel stood still when links went.
+fn with_stalls(text: &str) -> StatusReport {
+    let counts = |counts: [u64; 4], sum_ms| StallCounts { counts: counts.to_vec(), sum_ms };
+    let stalls = StallsStatus {
+        bounds_ms: vec![20.0, 50.0, 1000.0],
+        silent: counts([0, 3, 2, 1], 3_500.0),
+        refused: counts([1, 0, 0, 0], 12.5),
+        ..StallsStatus::default()
+    };
+    let none = counts([0; 4], 0.0);
+    let mut report = report(text);
+    report.tunnels[0].outages.stalls =
+        Some(StallsStatus { removed: none.clone(), peer: none, ..stalls });
+    report
+}
+
+#[test]
+fn stalls_are_a_histogram_whose_bounds_hold_all_that_is_below_them() {
+    let text = metrics::text(&with_stalls(CLIENT));
+    let expected = "\
+# TYPE ropewalk_link_outage_stall_seconds histogram
+ropewalk_link_outage_stall_seconds_bucket{cause=\"silent\",le=\"0.02\"} 0
+ropewalk_link_outage_stall_seconds_bucket{cause=\"silent\",le=\"0.05\"} 3
+ropewalk_link_outage_stall_seconds_bucket{cause=\"silent\",le=\"1\"} 5
+ropewalk_link_outage_stall_seconds_bucket{cause=\"silent\",le=\"+Inf\"} 6
+ropewalk_link_outage_stall_seconds_sum{cause=\"silent\"} 3.5
+ropewalk_link_outage_stall_seconds_count{cause=\"silent\"} 6
+";
+    assert!(text.contains(expected), "{text}");
+    let scrape = scrape(&text);
+    let of = |cause: &str| {
+        let found = value(&scrape, "ropewalk_link_outage_stall_seconds", &[("cause", cause)]);
+        let Value::Histogram(buckets) = found else { panic!("{found:?} is no histogram") };
+        buckets.iter().map(|bucket| (bucket.less_than, bucket.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("refused"), [(0.02, 1.0), (0.05, 1.0), (1.0, 1.0), (f64::INFINITY, 1.0)]);
+    // The first outage of a kind is to be seen as a change.
+    assert_eq!(of("peer"), [(0.02, 0.0), (0.05, 0.0), (1.0, 0.0), (f64::INFINITY, 0.0)]);
+    // A proxy tells of each peer, and of none without a figure.
+    let text = metrics::text(&with_stalls(PROXY));
+    let counts =
+        text.lines().filter(|line| line.starts_with("ropewalk_link_outage_stall_seconds_count"));
+    assert_eq!(counts.filter(|line| line.contains("{peer=\"")).count(), 4);
+    assert!(!metrics::text(&report(CLIENT)).contains("ropewalk_link_outage_stall_seconds"));
+}
+
 fn known_proxy(number: u8, id: Option<&str>) -> KnownProxy {
     KnownProxy {
         id: id.map(str::to_owned),
@@ -135,12 +181,19 @@ fn every_name_follows_the_rules_and_no_line_is_there_twice() {
         report(CLIENT),
         report(PROXY),
         with_proxies(vec![known_proxy(1, None), known_proxy(2, None)]),
+        with_stalls(PROXY),
     ];
     for text in reports.map(|report| metrics::text(&report)) {
         let mut seen = BTreeSet::new();
         for sample in scrape(&text).samples {
             let counts = matches!(sample.value, Value::Counter(_));
-            assert!(counts || matches!(sample.value, Value::Gauge(_)), "{sample:?} has no type");
+            // The parser gives no type to what a histogram has beside its buckets.
+            let beside = ["_sum", "_count"].iter().any(|end| {
+                let name = sample.metric.strip_suffix(end).unwrap_or_default();
+                text.contains(&format!("# TYPE {name} histogram\n"))
+            });
+            let has_type = beside || !matches!(sample.value, Value::Untyped(_));
+            assert!(has_type, "{sample:?} has no type");
             assert_eq!(counts, sample.metric.ends_with("_total"), "{}", sample.metric);
             let labels: BTreeMap<_, _> = sample.labels.iter().collect();
             assert!(seen.insert(format!("{} {labels:?}", sample.metric)), "{sample:?} twice");

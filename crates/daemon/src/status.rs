@@ -10,12 +10,14 @@ use ropewalk_control::api::{
     AllowanceStatus, BackupDuty, DaemonStatus, DatagramTraffic, LimitTimes, LinkState, LinkStatus,
     LocalAckStatus, OffloadStatus, OutageCause, OutageStatus, OutagesStatus, PacketTraffic,
     PolicyStatus, QueueStatus, RedundancyStatus, RepairStatus, ResequencerStatus, Role,
-    SessionStatus, ShareStatus,
+    SessionStatus, ShareStatus, StallCounts, StallsStatus,
 };
 use ropewalk_proto::link::sensing::as_f64;
 use ropewalk_proto::reseq;
 use ropewalk_proto::time::{Duration, Instant};
-use ropewalk_proto::tunnel::{self, Duty, LinkStats, Outage, Outages, Traffic, TunnelStats};
+use ropewalk_proto::tunnel::{
+    self, Duty, LinkStats, Outage, Outages, STALL_BOUNDS, Stalls, Traffic, TunnelStats,
+};
 use ropewalk_settings::{LinkTerms, Order, Scheduling, TunnelSettings, Usage};
 
 use crate::{sandbox, scheduling_status};
@@ -109,7 +111,15 @@ pub fn outages(now: Instant, outages: &Outages) -> OutagesStatus {
     let [silent, refused, removed, peer] = outages.counts;
     let newest = outages.newest.iter().rev().map(|outage| self::outage(now, outage)).collect();
     let (brief, moved_packets) = (outages.brief, outages.moved);
-    OutagesStatus { silent, refused, removed, peer, brief, moved_packets, newest }
+    let stalls = Some(stalls(outages));
+    OutagesStatus { silent, refused, removed, peer, brief, moved_packets, stalls, newest }
+}
+
+fn stalls(outages: &Outages) -> StallsStatus {
+    let bounds_ms = STALL_BOUNDS.map(millis).to_vec();
+    let counts = |of: Stalls| StallCounts { counts: of.counts.to_vec(), sum_ms: millis(of.sum) };
+    let [silent, refused, removed, peer] = outages.stalls.map(counts);
+    StallsStatus { bounds_ms, silent, refused, removed, peer }
 }
 
 fn outage(now: Instant, outage: &Outage) -> OutageStatus {
@@ -362,6 +372,21 @@ mod tests {
         assert_eq!(told, expected);
         let line = "fell silent: 45 packets went over other links, and nothing of them was confirmed for 62 ms";
         assert_eq!(moved_in_words(&first), line);
+    }
+
+    #[test]
+    fn stalls_are_told_by_how_this_end_knew_of_the_outage() {
+        let mut all = Outages::default();
+        let three =
+            Stalls { counts: [0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1], sum: Duration::from_millis(4_100) };
+        all.stalls[tunnel::OutageCause::Removed as usize] = three;
+        let shown = outages(Instant::ZERO, &all).stalls.expect("told");
+        let bounds = [20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0, 500.0, 1000.0, 3000.0];
+        assert_eq!(shown.bounds_ms, bounds);
+        let removed = StallCounts { counts: three.counts.to_vec(), sum_ms: 4_100.0 };
+        assert_eq!(shown.removed, removed);
+        let none = StallCounts { counts: vec![0; 11], sum_ms: 0.0 };
+        assert_eq!([shown.silent, shown.refused, shown.peer], [none.clone(), none.clone(), none]);
     }
 
     #[test]

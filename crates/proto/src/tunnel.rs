@@ -60,7 +60,7 @@ pub use link::{Duty, Filler, Limit, Limits, LinkState, Traffic};
 pub use links::{Ledger, Metered};
 pub use local_ack::LocallyAcknowledged;
 pub(crate) use local_ack::{KeptByAll, LocalAcks};
-pub use outages::{Outage, OutageCause, OutageStage, Outages};
+pub use outages::{Outage, OutageCause, OutageStage, Outages, STALL_BOUNDS, Stalls};
 pub(crate) use partial::PartialRead;
 pub use recent::Recent;
 pub use rekey::Credentials;

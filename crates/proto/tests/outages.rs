@@ -87,6 +87,11 @@ fn away(act: impl Fn(&mut TunnelLab), back: impl Fn(&mut TunnelLab)) -> [Vec<Out
         assert_eq!(outages.counts.iter().sum::<u64>(), outages.newest.len() as u64, "{outages:?}");
         assert!(outages.moved >= moved, "with what late answers cost: {outages:?}");
         assert!(outages.newest.iter().all(|outage| outage.returned.is_some()), "{outages:?}");
+        let stalls = outages.newest.iter().filter_map(|outage| outage.stall);
+        let known = outages.stalls.iter().flat_map(|stalls| stalls.counts);
+        assert_eq!(known.sum::<u64>(), stalls.clone().count() as u64, "{outages:?}");
+        let sum: Duration = outages.stalls.iter().map(|stalls| stalls.sum).sum();
+        assert_eq!(sum, stalls.sum::<Duration>(), "{outages:?}");
     }
     told.map(|outages| outages.newest.into_iter().collect())
 }

@@ -356,7 +356,8 @@ fn outages(page: &mut Page, outages: &OutagesStatus) {
     if outages.count() == 0 && outages.brief == 0 {
         return;
     }
-    let OutagesStatus { silent, refused, removed, peer, brief, moved_packets, newest } = outages;
+    let OutagesStatus { silent, refused, removed, peer, brief, moved_packets, newest, .. } =
+        outages;
     page.line(
         0,
         &format!(

@@ -28,7 +28,7 @@ pub use link::{
     AllowanceStatus, BackupDuty, DatagramTraffic, LinkState, LinkStatus, SensedStatus, ShareStatus,
 };
 pub use model::{ModelLimit, ModelStatus};
-pub use outage::{OutageCause, OutageStatus, OutagesStatus};
+pub use outage::{OutageCause, OutageStatus, OutagesStatus, StallCounts, StallsStatus};
 pub use proxy::{
     ConntrackStatus, HandshakeCounters, PoolStatus, ProxyStatus, RegistryStatus, TlsStatus,
     TurnedAwayStatus,

@@ -50,6 +50,15 @@ impl fmt::Display for Value {
     }
 }
 
+/// Values by range.
+pub(super) struct Histogram<'a> {
+    /// Where the ranges end, rising; each holds its end.
+    pub(super) bounds: Vec<f64>,
+    /// How many values are in each range, and beyond the last.
+    pub(super) counts: &'a [u64],
+    pub(super) sum: f64,
+}
+
 /// Labels of a line, in the order in which they were given.
 #[derive(Clone, Default)]
 pub(super) struct Labels<'a>(Vec<(&'a str, String)>);
@@ -102,10 +111,35 @@ impl Page {
         if samples.peek().is_none() {
             return;
         }
-        self.line(format_args!("# HELP ropewalk_{name} {help}"));
-        self.line(format_args!("# TYPE ropewalk_{name} {kind}"));
+        self.head(name, kind, help);
         for (labels, value) in samples {
             self.line(format_args!("ropewalk_{name}{labels} {value}"));
+        }
+    }
+
+    /// All lines of one distribution; none where nothing is known. Each bound has the number of all values within it, those of
+    /// lower ranges too, as the format wants it.
+    pub(super) fn histogram<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels<'a>, Histogram<'a>)>,
+    ) {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        self.head(name, "histogram", help);
+        for (labels, Histogram { bounds, counts, sum }) in samples {
+            let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+            let mut within = 0_u64;
+            for (bound, count) in bounds.zip(counts) {
+                within += count;
+                let labels = labels.with("le", bound);
+                self.line(format_args!("ropewalk_{name}_bucket{labels} {within}"));
+            }
+            self.line(format_args!("ropewalk_{name}_sum{labels} {sum}"));
+            self.line(format_args!("ropewalk_{name}_count{labels} {within}"));
         }
     }
 
@@ -117,6 +151,11 @@ impl Page {
     /// The same of a counter.
     pub(super) fn counter(&mut self, name: &str, help: &str, value: Value) {
         self.family(name, Kind::Counter, help, [(Labels::default(), value)]);
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP ropewalk_{name} {help}"));
+        self.line(format_args!("# TYPE ropewalk_{name} {kind}"));
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {

@@ -1,6 +1,6 @@
 //! What is told of each tunnel.
 
-use super::exposition::{Kind, Labels, Page, Value};
+use super::exposition::{Histogram, Kind, Labels, Page, Value};
 use super::{Family, sent};
 use crate::api::{TunnelState, TunnelStatus};
 
@@ -26,6 +26,24 @@ pub(super) fn several(page: &mut Page, tunnels: &[(Labels<'_>, &TunnelStatus)]) 
     });
     let help = "Times that a link of the tunnel carried nothing, by how this end knew.";
     page.family("link_outages_total", Kind::Counter, help, outages);
+
+    let stalls = tunnels.iter().flat_map(|(labels, tunnel)| {
+        tunnel.outages.stalls.iter().flat_map(move |stalls| {
+            let bounds: Vec<_> = stalls.bounds_ms.iter().map(|bound| bound / 1e3).collect();
+            let by_cause = [
+                ("silent", &stalls.silent),
+                ("refused", &stalls.refused),
+                ("removed", &stalls.removed),
+                ("peer", &stalls.peer),
+            ];
+            by_cause.map(|(cause, of)| {
+                let (bounds, counts, sum) = (bounds.clone(), of.counts.as_slice(), of.sum_ms / 1e3);
+                (labels.with("cause", cause), Histogram { bounds, counts, sum })
+            })
+        })
+    });
+    let help = "Time that packets moved off a link stood still, from sending the first until one of them was confirmed.";
+    page.histogram("link_outage_stall_seconds", help, stalls);
 
     let drops = tunnels.iter().flat_map(|(labels, tunnel)| {
         tunnel

@@ -5,7 +5,10 @@
 //! counts as down or leaves. What happens to the same link until it answers again belongs to it. One that was overdue and
 //! answers within 200 ms was late, and is counted as that.
 
+mod stalls;
+
 use arrayvec::{ArrayString, ArrayVec};
+pub use stalls::{STALL_BOUNDS, Stalls};
 
 use super::Tunnel;
 use super::link::{Link, LinkState};
@@ -83,6 +86,8 @@ pub struct Outages {
     pub brief: u64,
     /// Packets that were moved, for these too.
     pub moved: u64,
+    /// How long what was moved stood still, in the order of [`OutageCause::ALL`], of each outage of `counts` where that is known.
+    pub stalls: [Stalls; OutageCause::ALL.len()],
     /// The newest, oldest first.
     pub newest: ArrayVec<Outage, MAX_TOLD>,
 }
@@ -130,7 +135,12 @@ impl Outages {
     fn resume(&mut self, now: Instant, link: LinkId) -> Option<Outage> {
         let waits = |outage: &&mut Outage| outage.link == link && outage.stall.is_none();
         let outage = self.newest.iter_mut().rev().find(waits).filter(|outage| outage.moved > 0)?;
-        outage.stall = Some(now.since(outage.since));
+        let stall = now.since(outage.since);
+        outage.stall = Some(stall);
+        // A link that is suspected may only be late.
+        if outage.stage != OutageStage::Suspected {
+            self.stalls[outage.cause as usize].add(stall);
+        }
         self.news(link)
     }
 
@@ -159,6 +169,9 @@ impl Outages {
         if let Some(outage) = newest.filter(|outage| outage.stage == OutageStage::Suspected) {
             outage.stage = OutageStage::Confirmed;
             self.counts[outage.cause as usize] += 1;
+            if let Some(stall) = outage.stall {
+                self.stalls[outage.cause as usize].add(stall);
+            }
         }
     }
 
@@ -183,6 +196,9 @@ impl Outages {
         }
         self.brief += later.brief;
         self.moved += later.moved;
+        for (stalls, more) in self.stalls.iter_mut().zip(&later.stalls) {
+            stalls.merge(more);
+        }
         for outage in &later.newest {
             if self.newest.is_full() {
                 self.newest.remove(0);
@@ -322,6 +338,38 @@ mod tests {
         assert_eq!(outages.resume(at(160), LinkId(2)), None);
         assert_eq!(outages.end(at(170), LinkId(2)), None);
         assert_eq!(outages.counts, [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn each_stall_that_is_known_is_counted_once_by_its_cause_and_that_of_a_late_answer_is_not() {
+        let (mut outages, ms) = (Outages::default(), Duration::from_millis);
+        let known =
+            |outages: &Outages| outages.stalls.map(|stalls| stalls.counts.iter().sum::<u64>());
+        // What was moved is confirmed elsewhere, and the link answers soon: it was late.
+        outages.begin(at(100), &gone(1, "wlan", 40), OutageCause::Silent, false, 3);
+        outages.resume(at(120), LinkId(1));
+        outages.end(at(130), LinkId(1));
+        assert_eq!(known(&outages), [0; 4]);
+        // The same, and it does not answer: known before it is sure.
+        outages.begin(at(500), &gone(1, "wlan", 440), OutageCause::Silent, false, 3);
+        outages.resume(at(530), LinkId(1));
+        assert_eq!(known(&outages), [0; 4], "it may be a late answer");
+        outages.begin(at(1500), &gone(1, "wlan", 440), OutageCause::Silent, true, 2);
+        outages.resume(at(1600), LinkId(1));
+        outages.end(at(2000), LinkId(1));
+        // Sure before it is known; and one of which nothing was moved stands still for nobody.
+        outages.begin(at(3000), &gone(2, "lte", 2990), OutageCause::Refused, true, 5);
+        assert_eq!(known(&outages), [1, 0, 0, 0], "nothing of it is confirmed yet");
+        outages.resume(at(3020), LinkId(2));
+        outages.begin(at(4000), &gone(3, "eth", 4000), OutageCause::Removed, true, 0);
+        outages.end(at(5000), LinkId(3));
+        assert_eq!((known(&outages), outages.counts), ([1, 1, 0, 0], [1, 1, 1, 0]));
+        assert_eq!(outages.stalls.map(|stalls| stalls.sum), [ms(90), ms(30), ms(0), ms(0)]);
+
+        let mut both = outages.clone();
+        both.merge(&outages);
+        assert_eq!(known(&both), [2, 2, 0, 0]);
+        assert_eq!(both.stalls[0].sum, ms(180));
     }
 
     #[test]

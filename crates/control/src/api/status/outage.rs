@@ -19,8 +19,35 @@ pub struct OutagesStatus {
     pub brief: u64,
     /// Packets that were under way on these links and went over others, those of brief silences too.
     pub moved_packets: u64,
+    /// How long these stood still, as a distribution; absent where the daemon is older than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<StallsStatus>,
     /// The newest, the last one first.
     pub newest: Vec<OutageStatus>,
+}
+
+/// Outages of which a [stall](OutageStatus::stall_ms) is known, by how this end knew of them, and how long it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StallsStatus {
+    /// Where the ranges end, rising; each holds its end, and there is one more beyond the last.
+    pub bounds_ms: Vec<f64>,
+    /// Of `silent` outages.
+    pub silent: StallCounts,
+    /// Of `refused` ones.
+    pub refused: StallCounts,
+    /// Of `removed` ones.
+    pub removed: StallCounts,
+    /// Of `peer` ones.
+    pub peer: StallCounts,
+}
+
+/// Stalls by their length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StallCounts {
+    /// How many there were in each range.
+    pub counts: Vec<u64>,
+    /// All together.
+    pub sum_ms: f64,
 }
 
 /// A time in which a link carried nothing.
@@ -100,6 +127,15 @@ impl OutageStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outages_of_an_older_daemon_have_no_distribution() {
+        let older = serde_json::json!({ "silent": 1, "refused": 0, "removed": 0, "peer": 0, "brief": 2,
+            "moved_packets": 3, "newest": [] });
+        let read: OutagesStatus = serde_json::from_value(older.clone()).expect("outages");
+        assert_eq!(read.stalls, None);
+        assert_eq!(serde_json::to_value(&read).expect("JSON"), older);
+    }
 
     #[test]
     fn an_outage_is_told_in_a_sentence() {
