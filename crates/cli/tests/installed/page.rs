@@ -128,6 +128,7 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
              down: {factor: 'rate', why: 'full'}}).children].map((line) => line.textContent).join()",
         );
         assert_eq!(verdict, "wan0,over TLS,rate: full");
+        sent_twice(&mut browser);
         days_and_times(&mut browser);
 
         // A link that fails is shown with its reason while the page stays.
@@ -202,6 +203,30 @@ fn past_and_reasons(browser: &mut Browser) {
          document.getElementById('why').innerText.includes('all down: ')",
         PATIENCE,
     );
+}
+
+/// What goes over two links at once is said behind what is sent again, where a person wants that and anything did.
+fn sent_twice(browser: &mut Browser) {
+    let wanted = "ports 5060; copies of at most 1 Mbit/s";
+    let again = "sent again from here: 4 packets, 1 given up";
+    let twice = "sent over two links from here (ports 5060; copies of at most 1 Mbit/s): 500 packets (130 kB), \
+                 once for want of budget 7 (7 kB), of room 3";
+    let both = format!("{again} · {twice}");
+    let cases = [(Some(wanted), 500, both.as_str()), (Some(wanted), 0, again), (None, 500, again)];
+    for (redundant, packets, expected) in cases {
+        let nothing = json!({ "rate_bps": 0, "bytes": 0 });
+        let tunnel = json!({
+            "peer": "vps", "state": "up", "state_age_s": 5, "up": nothing, "down": nothing, "links": [],
+            "policy": { "redundant": redundant }, "repairs": { "sent_again": 4, "given_up": 1 },
+            "redundancy": { "packets": packets, "bytes": 130_000, "over_budget": 7, "over_budget_bytes": 7_000,
+                "no_room": 3 },
+        });
+        let said = browser.ask(&format!(
+            "(() => {{ const card = new Tunnel(); card.show({tunnel}, 'client', 1); \
+             return card.repair.textContent; }})()"
+        ));
+        assert_eq!(said, expected, "{redundant:?}, {packets} packets");
+    }
 }
 
 /// Below the charts stand days where times alone would not say when, and times where they say something.

@@ -131,6 +131,7 @@ fn the_page_names_no_other_place_and_needs_no_inline_handler() {
     assert!(script.contains("/v1/history?") && script.contains("/v1/why"));
     assert!(script.contains("/v1/devices") && !script.contains(".js\n"), "a part is missing");
     assert!(script.contains("link.carried"), "as the terminal has it");
+    assert!(script.contains("copies.over_budget"), "as the terminal has it");
     // The name of a vocabulary, which nobody asks for.
     let without_names = PAGE.replace("http://www.w3.org/2000/svg", "");
     for word in [
