@@ -20,6 +20,7 @@ mod link;
 mod model;
 mod one_flow;
 mod others;
+mod redundant;
 mod repair;
 
 use std::fmt;
@@ -64,6 +65,9 @@ pub struct TunnelWhy {
     /// What sending again what was lost costs and saves, for people; absent where nothing was sent again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repair: Option<String>,
+    /// That packets which were to go over two links at once went over one, and what helps, for people; absent where none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<String>,
 }
 
 /// One link.
@@ -240,6 +244,7 @@ impl<'a> Span<'a> {
             down,
             one_flow,
             repair: repair::judge(&self),
+            redundancy: redundant::judge(&self),
         }
     }
 

@@ -31,7 +31,8 @@ fn one(page: &mut Page, tunnel: &TunnelWhy) {
     }
     bundle(page, "up", &tunnel.up);
     bundle(page, "down", &tunnel.down);
-    for note in tunnel.one_flow.iter().chain(&tunnel.repair) {
+    let TunnelWhy { one_flow, repair, redundancy, .. } = tunnel;
+    for note in one_flow.iter().chain(repair).chain(redundancy) {
         page.line(2, note);
     }
 }
@@ -110,6 +111,7 @@ mod tests {
                 down: bundle("nothing to speak of is carried"),
                 one_flow: Some("one flow goes over wlan".to_owned()),
                 repair: Some("12 packets sent again".to_owned()),
+                redundancy: Some("8 of 100 packets went over one".to_owned()),
             }],
         };
         let expected = "\
@@ -126,6 +128,7 @@ Tunnel with vps\u{fffd}[2J: up
   all together down: nothing to speak of is carried
   one flow goes over wlan
   12 packets sent again
+  8 of 100 packets went over one
 ";
         assert_eq!(why(&report, 80), expected);
     }

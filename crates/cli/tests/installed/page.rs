@@ -128,6 +128,11 @@ fn a_browser_shows_the_links_live_on_a_phone_and_on_a_desktop() {
              down: {factor: 'rate', why: 'full'}}).children].map((line) => line.textContent).join()",
         );
         assert_eq!(verdict, "wan0,over TLS,rate: full");
+        let notes = browser.ask(
+            "[...judged({links: [], down: {why: 'full'}, up: {why: 'idle'}, repair: 'sent again', \
+             redundancy: 'sent once'}, true).children].map((line) => line.textContent).join()",
+        );
+        assert_eq!(notes, "all down: full,all up: idle,sent again,sent once");
         sent_twice(&mut browser);
         days_and_times(&mut browser);
 

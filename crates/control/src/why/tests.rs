@@ -426,6 +426,41 @@ fn what_repair_costs_and_saves_is_told_while_anything_is_sent_again() {
 }
 
 #[test]
+fn packets_that_go_once_for_want_of_budget_or_room_are_told_with_what_helps() {
+    let wanted =
+        || ("/tunnels/0/policy/redundant", json!("ports 5060; copies of at most 1 Mbit/s"));
+    let counted = |packets: u64, over_budget: u64, no_room: u64| {
+        let copies = json!({ "packets": packets, "bytes": 200 * packets, "over_budget": over_budget,
+            "over_budget_bytes": 3_000 * over_budget, "no_room": no_room });
+        ("/tunnels/0/redundancy", copies)
+    };
+    let told = |values: &[(&str, Value)]| judged("client", values).tunnels[0].redundancy.clone();
+
+    let budget =
+        "for want of budget (raise it by 96 kbit/s or more with `ropewalk set redundant --budget`)";
+    let room = "for want of room on another link (backups take no copies)";
+    let begins =
+        |once| format!("{once} of 100 packets that were to go over two links went over one: ");
+    for (counts, expected) in [
+        (counted(100, 0, 0), None),
+        (counted(92, 8, 0), Some(begins(8) + budget)),
+        (counted(98, 0, 2), Some(begins(2) + room)),
+        (counted(90, 8, 2), Some(format!("{}8 {budget}, 2 {room}", begins(10)))),
+    ] {
+        assert_eq!(told(&[wanted(), counts]), expected);
+    }
+
+    assert_eq!(told(&[counted(92, 8, 0)]), None, "nothing is to go over two links any more");
+    let alone = ("/tunnels/0/links/1/state", json!("down"));
+    assert_eq!(told(&[wanted(), counted(0, 0, 2), alone]), None, "there is no other link");
+    let (proxy, own) = (("/daemon/role", json!("proxy")), ("/tunnels/0/policy/own", json!(true)));
+    let own = told(&[proxy, own, wanted(), counted(92, 8, 0)]).expect("told");
+    assert!(own.contains("`ropewalk set --peer NAME redundant --budget`"), "{own}");
+    let long_ago = read(with(idle(), &[wanted(), counted(90, 8, 2)]));
+    assert_eq!(judge(&long_ago, &long_ago, &[]).tunnels[0].redundancy, None);
+}
+
+#[test]
 fn a_link_that_is_up_over_tls_says_so_and_its_verdicts_are_as_ever() {
     let told = "over TLS, because UDP is not answered here";
     let (over_tls, reason, state) =

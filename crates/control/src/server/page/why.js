@@ -16,8 +16,8 @@ function verdict(link) {
 function judged(tunnel, isOne) {
   const title = isOne ? [] : [make("h3", "", tunnel.peer)];
   const all = [["all down", tunnel.down], ["all up", tunnel.up]].map(([name, bundle]) => make("p", "", `${name}: ${bundle.why}`));
-  const repair = tunnel.repair ? [make("p", "", tunnel.repair)] : [];
-  return make("div", "", "", ...title, ...tunnel.links.map(verdict), ...all, ...repair);
+  const notes = [tunnel.repair, tunnel.redundancy].filter(Boolean).map((note) => make("p", "", note));
+  return make("div", "", "", ...title, ...tunnel.links.map(verdict), ...all, ...notes);
 }
 
 function showWhy(report) {
