@@ -100,6 +100,7 @@ pub mod event;
 pub mod fleet;
 mod left;
 pub mod link;
+mod number;
 pub mod packet;
 pub mod path;
 pub mod queue;

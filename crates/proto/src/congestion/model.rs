@@ -27,7 +27,6 @@ mod company;
 mod delay;
 mod least;
 mod loss;
-mod number;
 mod output;
 mod phases;
 mod rate;
@@ -44,7 +43,6 @@ use self::company::Company;
 use self::delay::Delays;
 use self::least::Least;
 use self::loss::Losses;
-use self::number::{real, seconds};
 use self::output::Output;
 use self::rate::Rates;
 use self::returned::Returned;
@@ -54,6 +52,7 @@ use self::train::Trains;
 use self::variation::Variation;
 use self::view::duration;
 use super::{AGAIN, AckSample, ArrivalSample, Controller, KnownPath, LossSample, PathModel};
+use crate::number::{real, seconds};
 use crate::time::{Duration, Instant};
 
 /// Places that a path of which nothing is known is given: more than an inner TCP's first window of ten (RFC 6928), and no more than a

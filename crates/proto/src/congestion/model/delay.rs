@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::least::Least;
-use super::number::real;
+use crate::number::real;
 
 /// Samples of the noise are at least this far apart, seconds: those of one burst share their delay.
 const NOISE_STEP: f64 = 0.008;

@@ -2,10 +2,10 @@
 
 use ropewalk_settings::Bitrate;
 
-use super::number::count;
 use super::phases::YIELDED;
 use super::{FAR, FULL, INITIAL_WINDOW, LEAST_WINDOW, Model, Phase};
 use crate::congestion::MAX_WINDOW;
+use crate::number::count;
 
 /// Full datagrams that may leave within a round trip while nothing waits.
 const INITIAL_FLIGHT: f64 = 10.0;

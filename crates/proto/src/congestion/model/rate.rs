@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::number::real;
 use crate::congestion::ArrivalSample;
+use crate::number::real;
 
 /// The shorter measurement takes half a round trip, but so long, seconds: shorter ones show how a radio link hands out its
 /// turns, longer ones what was long ago.

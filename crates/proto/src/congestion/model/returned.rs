@@ -9,12 +9,12 @@
 
 use ropewalk_settings::Bitrate;
 
-use super::number::{count, real, seconds};
 use super::output::SLACK;
 use super::train::LEAST;
 use super::view::duration;
 use super::{FULL, INITIAL_WINDOW, Model};
 use crate::congestion::{AGAIN, AckSample, KNOWN_FOR, KnownPath};
+use crate::number::{count, real, seconds};
 use crate::time::Instant;
 
 /// The first burst may take longer than it should by this, seconds, and by the deviation of the delays: a scheduler's tick on a busy machine is less.

@@ -7,8 +7,8 @@
 //! said.
 
 use super::FULL;
-use super::number::real;
 use crate::congestion::ArrivalSample;
+use crate::number::real;
 use crate::time::{Duration, Instant};
 
 /// Datagrams that show something, and after which another train begins.

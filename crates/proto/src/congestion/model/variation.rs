@@ -4,7 +4,7 @@
 //! happened lately, it will happen again, so that a path without a queue is believed to carry more at once, instead of after some
 //! rounds: waiting costs more than the queue of one round trip that a step too far makes.
 
-use super::number::count;
+use crate::number::count;
 
 /// Falls are forgotten with this time, seconds.
 const MEMORY: f64 = 20.0;

@@ -2,9 +2,9 @@
 
 use ropewalk_settings::Bitrate;
 
-use super::number::count;
 use super::{Model, Phase};
 use crate::congestion::{PathLimit, PathModel};
+use crate::number::count;
 use crate::time::Duration;
 
 impl Model {

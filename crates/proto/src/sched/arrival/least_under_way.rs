@@ -11,7 +11,9 @@
 
 use arrayvec::ArrayVec;
 
+use super::FULL_PACKET;
 use crate::config::MAX_LINKS;
+use crate::number::real;
 use crate::sched::LinkFacts;
 use crate::time::Duration;
 use crate::units::LinkId;
@@ -19,9 +21,6 @@ use crate::units::LinkId;
 /// As much as with which the link gains nothing is no reason to use it: how long packets wait varies, and the longer waits are felt. So many
 /// quarters of it are asked.
 const GAIN_QUARTERS: f64 = 5.0;
-
-/// Bytes of a full packet on the wire.
-const FULL_PACKET: f64 = 1500.0;
 
 /// By link, bytes of all connections together.
 #[derive(Clone, Default, Debug)]
@@ -37,7 +36,7 @@ impl LeastUnderWay {
         let soonest = known.clone().map(|(_, at)| at).min().unwrap_or(0);
         let least = |(link, at): (&LinkFacts, i64)| {
             let sooner = known.clone().filter(|(_, other)| *other < at);
-            let sooner: f64 = sooner.map(|(link, _)| bytes(link.rate)).sum();
+            let sooner: f64 = sooner.map(|(link, _)| real(link.rate)).sum();
             let in_order = at.saturating_sub(link.losses.held_up_us);
             let trip = seconds(in_order.saturating_sub(soonest)) + shortest.as_secs_f64();
             (link.id, least(link, sooner, trip))
@@ -47,7 +46,7 @@ impl LeastUnderWay {
 
     /// Whether a link is worth nothing to connections that have so many bytes under way at most.
     pub(super) fn is_worth_nothing(&self, link: LinkId, under_way: u64) -> bool {
-        self.0.iter().any(|(id, least)| *id == link && *least > bytes(under_way))
+        self.0.iter().any(|(id, least)| *id == link && *least > real(under_way))
     }
 }
 
@@ -57,7 +56,7 @@ fn least(link: &LinkFacts, sooner: f64, trip: f64) -> f64 {
     let held_up = trip + seconds(link.losses.repair_us);
     let always_held_up = GAIN_QUARTERS / 4.0 * sooner * held_up;
     let may_stand_still = FULL_PACKET / (link.losses.share * sooner);
-    let now_and_then = (sooner + bytes(link.rate)) * (held_up - may_stand_still);
+    let now_and_then = (sooner + real(link.rate)) * (held_up - may_stand_still);
     without_losses.max(now_and_then.min(always_held_up))
 }
 
@@ -69,12 +68,6 @@ fn confirmed_us(link: &LinkFacts) -> Option<i64> {
 /// Microseconds as seconds, not less than none.
 fn seconds(us: i64) -> f64 {
     Duration::from_micros(u64::try_from(us).unwrap_or(0)).as_secs_f64()
-}
-
-/// As a number to calculate with: what is lost of more than 2^53 does not matter.
-#[expect(clippy::cast_precision_loss, reason = "said above")]
-const fn bytes(bytes: u64) -> f64 {
-    bytes as f64
 }
 
 #[cfg(test)]

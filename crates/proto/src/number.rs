@@ -1,15 +1,15 @@
-//! The model reckons in seconds and bytes, as floating-point numbers.
+//! Seconds and bytes as floating-point numbers: what models of links calculate with.
 
 use crate::time::Instant;
 
 /// Seconds since the beginning of the caller's clock.
-pub(super) fn seconds(at: Instant) -> f64 {
+pub(crate) fn seconds(at: Instant) -> f64 {
     at.since(Instant::ZERO).as_secs_f64()
 }
 
 /// A count of bytes or microseconds.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no 53 bits of precision")]
-pub(super) fn real(count: u64) -> f64 {
+pub(crate) fn real(count: u64) -> f64 {
     count as f64
 }
 
@@ -19,6 +19,6 @@ pub(super) fn real(count: u64) -> f64 {
     clippy::cast_sign_loss,
     reason = "a conversion of `as` stays within the bounds"
 )]
-pub(super) fn count(number: f64) -> u64 {
+pub(crate) fn count(number: f64) -> u64 {
     number.round() as u64
 }
