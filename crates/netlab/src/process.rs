@@ -146,7 +146,8 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Sends a signal, such as SIGHUP for a reload or SIGSTOP for a process that hangs.
+    /// Sends a signal, such as SIGHUP for a reload or SIGSTOP for a process that hangs. Not to be called for one that
+    /// [`Process::ended`]: its id may be another's by now.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // Not yet waited for, so the id is still ours even if it has ended.
@@ -163,9 +164,7 @@ impl Process {
     }
 
     fn tail(&self) -> String {
-        let log = self.log();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+        last_lines(&self.log(), TAIL_LINES).join("\n")
     }
 }
 
@@ -173,6 +172,20 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+#[cfg(test)]
+impl Process {
+    /// One that a test started itself.
+    pub(crate) fn of(child: Child, log: PathBuf) -> Self {
+        Self { name: "test".to_owned(), child, log }
+    }
+}
+
+/// The last lines of a log.
+pub(crate) fn last_lines(log: &str, count: usize) -> Vec<&str> {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(count)..].to_vec()
 }
 
 /// What a process has used.

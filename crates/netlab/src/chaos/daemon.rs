@@ -10,7 +10,7 @@ use super::shortened;
 use crate::deployment::Deployment;
 use crate::error::LabError;
 use crate::namespace::Namespace;
-use crate::process::{Process, Usage};
+use crate::process::{Process, Usage, last_lines};
 
 /// What systemd waits before it starts a daemon again (`RestartSec=` of the units).
 const RESTART: Duration = Duration::from_secs(2);
@@ -18,6 +18,8 @@ const RESTART: Duration = Duration::from_secs(2);
 const ENDS: Duration = Duration::from_secs(15);
 /// How much of a line of a log is told.
 const LINE: usize = 300;
+/// How many lines of its log are told of a daemon that ended by itself.
+const LAST: usize = 5;
 
 /// One of the two.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(super) struct Daemon {
     restart_at: Option<Instant>,
     /// Bytes of its log that were read.
     read: usize,
-    /// Its descriptors' limit before ours.
+    /// Its descriptors' limit before ours, of the process that runs now.
     limit: Option<Rlimit>,
     /// Memory in KiB after the warm-up, at most since, and now.
     pub(super) memory: Memory,
@@ -123,22 +125,37 @@ impl Daemon {
             }
             return Ok(None);
         }
-        let ended = self.process.as_mut().and_then(Process::ended);
-        Ok(ended.map(|status| {
-            self.restart_at = Some(Instant::now() + RESTART);
-            format!("the {} ended by itself: {status}", self.role)
-        }))
+        Ok(self.ended())
+    }
+
+    /// What it ended with, if it did by itself.
+    fn ended(&mut self) -> Option<String> {
+        let process = self.process.as_mut()?;
+        let status = process.ended()?;
+        let log = process.log();
+        // The limit was of this process.
+        (self.restart_at, self.limit) = (Some(Instant::now() + RESTART), None);
+        let last = last_lines(&log, LAST).into_iter().map(|line| shortened(line, LINE));
+        let last = last.collect::<Vec<_>>().join(" | ");
+        Some(format!("the {} ended by itself: {status}; its log ends: {last}", self.role))
+    }
+
+    /// Its process, where nobody killed it, and it is not known to have ended by itself: the id of one that was waited for is
+    /// nobody's, or another's.
+    fn running(&self) -> Option<&Process> {
+        self.process.as_ref().filter(|_| !self.killed && self.restart_at.is_none())
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        if let Some(process) = self.process.as_ref().filter(|_| !self.killed) {
+        if let Some(process) = self.running() {
             process.signal(signal);
         }
     }
 
-    /// Lets it open no more files than it has open, or as many as before.
+    /// Lets it open no more files than it has open, or as many as before. One that is down is left alone: it starts without a
+    /// limit of ours.
     pub(super) fn limit_files(&mut self, limited: bool) -> Result<(), LabError> {
-        let Some(id) = self.id().filter(|_| !self.killed) else { return Ok(()) };
+        let Some(id) = self.running().and_then(id) else { return Ok(()) };
         let limit = match (limited, self.limit.take()) {
             (true, _) => {
                 let open = fs::read_dir(format!("/proc/{}/fd", id.as_raw_nonzero()));
@@ -155,11 +172,6 @@ impl Daemon {
             before.map_err(|errno| LabError::io("limiting a daemon's files")(errno.into()))?;
         self.limit = limited.then_some(before);
         Ok(())
-    }
-
-    fn id(&self) -> Option<Pid> {
-        let id = self.process.as_ref()?.id();
-        Pid::from_raw(i32::try_from(id).ok()?)
     }
 
     /// What its log has that must not be there, since the last question.
@@ -195,5 +207,45 @@ impl Daemon {
             return Err(LabError::Unsupported(format!("the {} ended with {status}", self.role)));
         }
         Ok(())
+    }
+}
+
+fn id(process: &Process) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(process.id()).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_by_itself_under_a_limit_is_told_with_its_last_words_and_then_left_alone()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("client0.log");
+        fs::write(&log, "ready\nToo many open files\n").unwrap();
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut daemon = Daemon::new("client", "client0", Table::new(), Vec::new());
+        daemon.process = Some(Process::of(child, log));
+        daemon.limit_files(true).unwrap();
+        assert!(daemon.limit.is_some() && daemon.ended().is_none());
+        daemon.signal(Signal::KILL);
+        let begun = Instant::now();
+        let told = loop {
+            if let Some(told) = daemon.ended() {
+                break told;
+            }
+            assert!(begun.elapsed() < ENDS, "it does not end");
+            thread::sleep(Duration::from_millis(10));
+        };
+        assert!(told.starts_with("the client ended by itself"), "{told}");
+        assert!(told.ends_with("ready | Too many open files"), "{told}");
+        // The upheaval is taken back before the supervisor starts it again.
+        daemon.limit_files(false).unwrap();
+        daemon.limit_files(true).unwrap();
+        assert!(daemon.limit.is_none());
     }
 }
