@@ -45,7 +45,9 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             commands::daemon::purge_client(&config)
         }
         Command::Client(args::Client { config, .. }) => commands::daemon::client(&config),
-        Command::Proxy(args::Proxy { purge: true, .. }) => commands::daemon::purge(),
+        Command::Proxy(args::Proxy { purge: true, config, .. }) => {
+            commands::daemon::purge_proxy(&config)
+        }
         Command::Proxy(proxy) => commands::daemon::proxy(&proxy),
         Command::Join(join) => commands::join::run(&join),
         Command::Peer(peer) => commands::peer::run(&peer),

@@ -74,6 +74,21 @@ impl Forwarding {
         self.families.iter().map(String::as_str)
     }
 
+    /// What was switched, by name: families, and interfaces whose `accept_ra` was.
+    #[must_use]
+    pub const fn names(&self) -> [&BTreeSet<String>; 2] {
+        [&self.families, &self.accept_ra]
+    }
+
+    /// The same again of [`Forwarding::names`] that were kept. What is no such name is left out: it would be written into the
+    /// firewall table.
+    #[must_use]
+    pub fn of_names([mut families, mut accept_ra]: [BTreeSet<String>; 2]) -> Self {
+        families.retain(|family| KEYS.iter().any(|(known, _)| known == family));
+        accept_ra.retain(|name| is_plain_name(name));
+        Self { families, accept_ra }
+    }
+
     /// What must be remembered while the one becomes the other.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -162,4 +177,18 @@ fn is_there(key: &str) -> bool {
 
 fn is(key: &str, value: u64) -> bool {
     sysctl::read_number(key).ok().flatten() == Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_were_kept_come_back_but_for_those_that_are_none() {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let kept = Forwarding::of_names([set(&["ipv4", "ipv6"]), set(&["eth0"])]);
+        assert_eq!(Forwarding::of_names(kept.names().map(Clone::clone)), kept);
+        let odd = [set(&["ipv4", "ipv6", "ipv4 }"]), set(&["eth0", "eth0\" }", "../all", ""])];
+        assert_eq!(Forwarding::of_names(odd), kept);
+    }
 }

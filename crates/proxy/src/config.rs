@@ -41,6 +41,9 @@ pub use registry::RegistryConfig;
 pub use tls::{CertificateFiles, TlsConfig};
 pub use workers::Workers;
 
+/// The folder for what must survive a restart, where `state_dir` does not say otherwise.
+pub const STATE_DIR: &str = "/var/lib/ropewalk";
+
 /// Connections of one client where `client_connections` does not say otherwise: several times what a house full of people
 /// or a torrent opens. The kernel looks at each of them when the client begins another one: more would cost too much.
 const DEFAULT_CLIENT_CONNECTIONS: u32 = 4096;
@@ -454,7 +457,7 @@ fn uplinks(
 
 fn state_dir(source: &Source, folder: Option<Spanned<PathBuf>>) -> Result<PathBuf, ConfigError> {
     match folder {
-        None => Ok(PathBuf::from("/var/lib/ropewalk")),
+        None => Ok(PathBuf::from(STATE_DIR)),
         Some(folder) if folder.get_ref().is_absolute() => Ok(folder.into_inner()),
         Some(folder) => Err(source.error(
             folder.span(),

@@ -16,6 +16,8 @@ use crate::forward::{Forwards, Key};
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg(target_os = "linux")]
+pub mod switched;
+#[cfg(target_os = "linux")]
 mod totals;
 
 /// The host's network, as far as a proxy changes it.

@@ -36,6 +36,7 @@ use crate::daemon::{Command, Daemon, History};
 use crate::handover::{Handover, Mailbox};
 use crate::host::HostNetwork;
 use crate::host::linux::LinuxNetwork;
+use crate::host::switched::SwitchedFile;
 use crate::leases::Leases;
 use crate::network::{Keeper, NetworkRequests};
 use crate::overlap;
@@ -64,8 +65,9 @@ pub fn run(config: Config, file: &Path, drop_leases: bool) -> anyhow::Result<()>
     // Who holds a port is asked of other processes, and these are closed to this one then.
     let resources = WorkerResources::open(&config)?;
     let tls = tls::bind(&config)?;
+    let switched = SwitchedFile::of(&config.state_dir);
     sandbox::enter(config.sandbox, &needs(&config, file));
-    block_on(serve(config, (resources, tls), file, drop_leases))
+    block_on(serve(config, (resources, tls), switched, file, drop_leases))
 }
 
 /// The files that a proxy needs.
@@ -76,13 +78,14 @@ fn needs(config: &Config, file: &Path) -> Needs {
     needs
 }
 
-/// Takes back everything that a proxy has changed on this host, the guard routes too.
+/// Takes back everything that a proxy has changed on this host, the guard routes too. `state_dir` is that of its config.
 ///
 /// # Errors
 /// A proxy runs, or the system refuses.
-pub fn purge() -> anyhow::Result<()> {
+pub fn purge(state_dir: &Path) -> anyhow::Result<()> {
     let _only_one = mark::hold(Role::Proxy)?;
-    block_on(async { LinuxNetwork::open().await?.purge().await })
+    let switched = SwitchedFile::of(state_dir);
+    block_on(async { LinuxNetwork::open().await?.remembering(switched).await?.purge().await })
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -96,6 +99,7 @@ fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<
 async fn serve(
     config: Config,
     (mut resources, tls): (WorkerResources, Option<TcpListener>),
+    switched: SwitchedFile,
     file: &Path,
     drop_leases: bool,
 ) -> anyhow::Result<()> {
@@ -115,7 +119,7 @@ async fn serve(
     };
     // What comes this way waits in the proxy's own sockets until they are read.
     let tls = tls::start(&config, tls, clock)?;
-    let network = LinuxNetwork::open().await?;
+    let network = LinuxNetwork::open().await?.remembering(switched).await?;
     let queues = resources.open_tun(&config)?;
     let (recorder, remembered) =
         Recorder::start(&config.state_dir, config.history, clock.now(), clock.unix_time())

@@ -9,6 +9,7 @@ use ropewalk_control::config::ConfigFile as _;
 use ropewalk_control::{CLIENT_CONFIG, PROXY_CONFIG, config_folder};
 use ropewalk_daemon::secrecy;
 use ropewalk_doctor::privilege::{CLIENT, PURGE, proxy as needed_by_proxy};
+use ropewalk_proxy::config::STATE_DIR;
 use ropewalk_proxy::first_start::{self, Made};
 
 use crate::args;
@@ -105,8 +106,16 @@ pub(crate) fn purge_client(config: &Path) -> Result<(), Failure> {
     Ok(ropewalk_client::purge(&traces)?)
 }
 
-/// Removes what a proxy has set up on this machine.
-pub(crate) fn purge() -> Result<(), Failure> {
+/// Removes what a proxy has set up on this machine. A config that is gone, or wrong by now, says only where the file is that
+/// remembers settings beside the firewall table.
+pub(crate) fn purge_proxy(config: &Path) -> Result<(), Failure> {
+    let state_dir = match ropewalk_proxy::Config::load(config) {
+        Ok(config) => config.state_dir,
+        Err(error) => {
+            tracing::debug!("{error}; state_dir = \"{STATE_DIR}\"");
+            STATE_DIR.into()
+        }
+    };
     privilege::require("proxy --purge", PURGE)?;
-    Ok(ropewalk_proxy::purge()?)
+    Ok(ropewalk_proxy::purge(&state_dir)?)
 }

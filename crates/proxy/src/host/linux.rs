@@ -15,6 +15,7 @@ use ropewalk_link_io::forwarding::{Forwarding, advertised_uplinks};
 use ropewalk_link_io::netlink::{AddressScope, Family, Interface, Netlink, PROXY_PROTOCOL};
 use ropewalk_link_io::nft::{Table, is_plain_name};
 
+use super::switched::SwitchedFile;
 use super::totals::Totals;
 use super::{Counts, Desired, HostNetwork, Ipv6, Outcome};
 use crate::allow::Transport;
@@ -31,6 +32,8 @@ pub struct LinuxNetwork {
     netlink: Netlink,
     table: Table,
     switched: Forwarding,
+    /// Remembers them too, for others may take the table away.
+    file: Option<SwitchedFile>,
     tun: Option<u32>,
     clients: BTreeMap<IpNet, u32>,
     /// Ports that lead to clients by the table that stands, or by that of an earlier proxy.
@@ -65,6 +68,7 @@ impl LinuxNetwork {
             netlink,
             table,
             switched,
+            file: None,
             tun: None,
             clients: BTreeMap::new(),
             forwarded: rules::remembered(&tcp, &udp),
@@ -72,6 +76,20 @@ impl LinuxNetwork {
             unsettled: false,
             totals,
         })
+    }
+
+    /// Remembers switched settings in this file, too, and takes over what it says where there is no table any more.
+    ///
+    /// # Errors
+    /// As [`LinuxNetwork::open`].
+    pub async fn remembering(mut self, mut file: SwitchedFile) -> anyhow::Result<Self> {
+        let kept = file.read();
+        // A table that stands knows better: the disk may have been full.
+        if self.table.listing().await?.is_none() {
+            self.switched = kept;
+        }
+        self.file = Some(file);
+        Ok(self)
     }
 
     /// Puts the table with this body in place, and goes on counting.
@@ -93,13 +111,24 @@ impl LinuxNetwork {
     /// Puts the table with `chains` in place and switches the settings to `wanted`, remembering first.
     async fn apply_table(&mut self, chains: &str, wanted: Forwarding) -> anyhow::Result<bool> {
         let known = self.switched.union(&wanted);
+        // At an end nothing more is switched on.
+        if wanted != Forwarding::default() {
+            self.keep(&known).await;
+        }
         let mut changed = self.put(&body(&known, chains)).await?;
         changed |= self.switched.switch_to(&wanted)?;
         if known != wanted {
             changed |= self.put(&body(&wanted, chains)).await?;
         }
+        self.keep(&wanted).await;
         self.switched = wanted;
         Ok(changed)
+    }
+
+    async fn keep(&mut self, switched: &Forwarding) {
+        if let Some(file) = &mut self.file {
+            file.keep(switched).await;
+        }
     }
 
     /// The networks that this host is connected to, but for the tunnel's.

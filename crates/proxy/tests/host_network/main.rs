@@ -8,6 +8,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -16,6 +17,7 @@ use ropewalk_link_io::nft::Table;
 use ropewalk_proxy::allow::Allowed;
 use ropewalk_proxy::forward::Forwards;
 use ropewalk_proxy::host::linux::{LinuxNetwork, TABLE};
+use ropewalk_proxy::host::switched::SwitchedFile;
 use ropewalk_proxy::host::{Desired, HostNetwork, Ipv6};
 use ropewalk_proxy::nat::ConnectionTable;
 use ropewalk_settings::Text as _;
@@ -349,6 +351,64 @@ fn forwarding_is_switched_and_goes_back_only_if_it_was_off() {
         });
         assert_eq!(lab.proxy.read(settings).trim(), format!("{before} {before} {accept_ra}"));
     }
+}
+
+#[test]
+fn forwarding_goes_back_also_where_the_firewall_was_flushed_between_a_crash_and_the_next_start() {
+    for purged in [false, true] {
+        let Some(lab) = lab() else { return };
+        lab.proxy.sh("echo 0 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding");
+        let settings =
+            "cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding | xargs";
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path().to_owned(), folder.path().join("switched.json"));
+        lab.proxy.block_on(async move || {
+            let kept = SwitchedFile::of(&path);
+            let mut network = open().await.remembering(kept).await.unwrap();
+            network.apply(&desired()).await.unwrap();
+        });
+        assert!(file.exists());
+        lab.proxy.sh("nft flush ruleset");
+        let path = folder.path().to_owned();
+        lab.proxy.block_on(async move || {
+            let kept = SwitchedFile::of(&path);
+            let mut network = open().await.remembering(kept).await.unwrap();
+            if purged {
+                return network.purge().await.unwrap();
+            }
+            network.apply(&desired()).await.unwrap();
+            network.stop().await.unwrap();
+        });
+        assert_eq!(lab.proxy.read(settings).trim(), "0 0", "purged: {purged}");
+        assert!(!file.exists());
+    }
+}
+
+#[test]
+fn a_table_that_stands_is_believed_rather_than_a_file_that_could_not_be_written() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().to_owned(), folder.path().join("switched.json"));
+    let stale = lab.proxy.block_on(async move || {
+        let kept = SwitchedFile::of(&path);
+        let mut network = open().await.remembering(kept).await.unwrap();
+        network.apply(&desired()).await.unwrap();
+        let stale = std::fs::read(path.join("switched.json")).unwrap();
+        network.stop().await.unwrap();
+        stale
+    });
+    std::fs::write(&file, stale).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    // Since then it is somebody else's wish.
+    lab.proxy.sh("echo 1 > /proc/sys/net/ipv4/ip_forward");
+    let path = folder.path().to_owned();
+    lab.proxy.block_on(async move || {
+        let kept = SwitchedFile::of(&path);
+        let mut network = open().await.remembering(kept).await.unwrap();
+        network.apply(&desired()).await.unwrap();
+        network.stop().await.unwrap();
+    });
+    assert_eq!(lab.proxy.read("cat /proc/sys/net/ipv4/ip_forward").trim(), "1");
 }
 
 #[test]
