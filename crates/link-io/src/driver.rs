@@ -23,7 +23,7 @@ use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
-use ropewalk_proto::time::Instant;
+use ropewalk_proto::time::{Instant, earliest};
 use std::future::poll_fn;
 use std::io;
 use std::ops::ControlFlow;
@@ -44,6 +44,9 @@ const COMMAND_BATCH: usize = 16;
 
 /// Batches sent in one turn; a role that has still more goes on in the next, after the other sources.
 const TRANSMIT_ROUNDS: usize = 4;
+
+/// Between two tries to make a TUN again that there was no room for: descriptors come free when connections end.
+const TUN_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is driven: the client or the proxy.
 ///
@@ -109,6 +112,8 @@ pub struct Io<'a> {
 pub struct Driver<R: Driven, T: Tun> {
     role: R,
     tun: T,
+    /// The TUN is gone, and is made again then: there was no room for it.
+    tun_again_at: Option<Instant>,
     sockets: Sockets,
     commands: Commands<R::Command>,
     timer: Timer,
@@ -156,7 +161,8 @@ impl<R: Driven, T: Tun> Driver<R, T> {
         let commands = Commands { receiver: Some(commands), next: None };
         let (timer, counters) = (Timer::new(clock)?, DriverCounters::default());
         let moderation = Moderation::default();
-        Ok(Self { role, tun, sockets, commands, timer, clock, counters, moderation })
+        let tun_again_at = None;
+        Ok(Self { role, tun, tun_again_at, sockets, commands, timer, clock, counters, moderation })
     }
 
     /// Turns until the role ends.
@@ -169,7 +175,8 @@ impl<R: Driven, T: Tun> Driver<R, T> {
                 Turn::End => return Ok(()),
                 Turn::More => tokio::task::yield_now().await,
                 Turn::Idle => {
-                    let (now, deadline) = (self.clock.now(), self.role.poll_timeout());
+                    let now = self.clock.now();
+                    let deadline = earliest(self.role.poll_timeout(), self.tun_again_at);
                     let is_due = |at| deadline.is_some_and(|deadline| deadline <= at);
                     let rest = self.moderation.rest(now).filter(|rest| !is_due(now + *rest));
                     if let Some(rest) = rest {
@@ -270,12 +277,30 @@ impl<R: Driven, T: Tun> Driver<R, T> {
         })
     }
 
-    /// Makes the TUN again if that is what the error says. Returns that there may be more to do.
+    /// Makes the TUN again if that is what the error says; later where the machine has no room for it now. Returns whether there
+    /// may be more to do.
     fn regain_tun(&mut self, error: TunError) -> Result<bool, DriverError> {
         let TunError::Gone { name } = &error else { return Err(error.into()) };
-        self.tun.reopen()?;
-        tracing::warn!("somebody deleted the TUN interface {name}: it was made again");
-        Ok(true)
+        let now = self.clock.now();
+        if self.tun_again_at.is_some_and(|at| now < at) {
+            return Ok(false);
+        }
+        match self.tun.reopen() {
+            Ok(()) => {
+                tracing::warn!("somebody deleted the TUN interface {name}: it was made again");
+                self.tun_again_at = None;
+                Ok(true)
+            }
+            Err(why) if why.is_shortage() => {
+                if self.tun_again_at.replace(now + TUN_PAUSE).is_none() {
+                    tracing::warn!(
+                        "somebody deleted the TUN interface {name}, and it cannot be made again yet: {why}"
+                    );
+                }
+                Ok(false)
+            }
+            Err(why) => Err(why.into()),
+        }
     }
 
     /// Step 5.
@@ -308,11 +333,11 @@ impl<R: Driven, T: Tun> Driver<R, T> {
     /// Sleeps until there is something to do.
     async fn wait(&mut self, deadline: Option<Instant>) -> Result<(), DriverError> {
         self.timer.set(deadline).map_err(DriverError::Timer)?;
-        let Self { tun, sockets, commands, timer, counters, .. } = self;
+        let Self { tun, tun_again_at, sockets, commands, timer, counters, .. } = self;
         let mut slept = false;
         poll_fn(|cx| {
-            // Every source is asked, so that each of them will wake us.
-            let mut ready = tun.poll_readable(cx).is_ready();
+            // Every source is asked, so that each of them will wake us; but one that is gone always would.
+            let mut ready = tun_again_at.is_none() && tun.poll_readable(cx).is_ready();
             ready |= sockets.poll_ready(cx).is_ready();
             ready |= commands.poll_ready(cx).is_ready();
             ready |= timer.poll_expired(cx).is_ready();

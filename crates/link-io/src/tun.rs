@@ -257,6 +257,16 @@ pub enum TunError {
     },
 }
 
+impl TunError {
+    /// Whether the machine has no room for it at present: no descriptors or memory, which others may give back.
+    #[must_use]
+    pub fn is_shortage(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        let errno = Errno::from_io_error(source);
+        matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
+    }
+}
+
 /// Whether the kernel says that the interface behind the descriptor was deleted. (`EIO` is not this:
 /// it means that the interface is down.)
 fn is_gone(errno: Option<Errno>) -> bool {

@@ -335,6 +335,7 @@ pub(super) fn build_best<D: Deref<Target = DeviceImpl>>(
     };
     let device = match build(true) {
         Ok(device) => device,
+        Err(error) if error.is_shortage() => return Err(error),
         Err(error) => {
             // Whatever else is wrong is wrong without offload too.
             let device = build(false)?;

@@ -4,11 +4,13 @@ use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
 use ropewalk_link_io::driver::{Driven, Driver, DriverError, Io};
 use ropewalk_link_io::tun::{
-    ChannelEnd, ChannelTun, LinuxTun, Tun, TunControl, TunError, TunOptions,
+    ChannelEnd, ChannelTun, Drained, LinuxTun, Tun, TunControl, TunCounters, TunError, TunOffload,
+    TunOptions,
 };
 use ropewalk_link_io::udp::{ClientSocket, ProxySocket, ReceivedDatagram, SendError, Sockets};
 use ropewalk_proto::ecn::Ecn;
 use ropewalk_proto::packet::Packet;
+use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::path::Path;
 use ropewalk_proto::sink::{PacketSink, TransmitSink};
 use ropewalk_proto::time::Instant;
@@ -16,6 +18,7 @@ use ropewalk_settings::Switch;
 use std::collections::VecDeque;
 use std::net::UdpSocket;
 use std::ops::ControlFlow;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -203,6 +206,30 @@ fn a_tun_that_somebody_deletes_is_made_again_and_the_loop_goes_on() {
 }
 
 #[test]
+fn a_deleted_tun_that_there_is_no_descriptor_for_is_made_again_when_there_is_one() {
+    isolated(|| async {
+        let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
+        let tun = LinuxTun::open(&options).expect("a TUN");
+        let (mut real, commands) = driver(Scarce { tun, shortages: 2 });
+        let first = real.tun().index();
+        let deleted = async {
+            ip("link del rwdrv0");
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            commands.send(Command::SetMtu(1300)).await.expect("the driver runs");
+            commands.send(Command::End).await.expect("the driver runs");
+        };
+        let both = async { tokio::join!(real.run(), deleted) };
+        let (ended, ()) = timeout(Duration::from_secs(10), both).await.expect("in time");
+        ended.expect("a clean end");
+        assert_eq!(real.tun().shortages, 0);
+        assert_ne!(real.tun().index(), first);
+        let turns = real.counters().turns;
+        assert!(turns < 100, "a TUN that is gone keeps nobody awake: {turns} turns");
+        assert!(run("ip", "link show rwdrv0").contains("mtu 1300"));
+    });
+}
+
+#[test]
 fn a_tun_whose_name_somebody_took_ends_the_loop_and_says_so() {
     isolated(|| async {
         let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
@@ -295,6 +322,71 @@ impl Driven for Toy {
 
     fn handle_events(&mut self, _now: Instant, _io: &mut Io<'_>) -> ControlFlow<()> {
         if self.ending { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// A TUN that cannot be made again a few times, since no descriptor is free.
+struct Scarce {
+    tun: LinuxTun,
+    shortages: u32,
+}
+
+impl TunControl for Scarce {
+    fn name(&self) -> &str {
+        self.tun.name()
+    }
+
+    fn index(&self) -> u32 {
+        self.tun.index()
+    }
+
+    fn set_mtu(&mut self, mtu: u16) -> Result<(), TunError> {
+        self.tun.set_mtu(mtu)
+    }
+
+    fn counters(&self) -> TunCounters {
+        self.tun.counters()
+    }
+
+    fn offload(&self) -> TunOffload {
+        self.tun.offload()
+    }
+
+    fn deliver(&mut self, packet: &[u8]) {
+        self.tun.deliver(packet);
+    }
+}
+
+impl Tun for Scarce {
+    type Sink = <LinuxTun as Tun>::Sink;
+
+    fn read_batch(
+        &mut self,
+        limit: usize,
+        handle: impl FnMut(&mut [u8], Checksum, &mut Self::Sink),
+    ) -> Result<Drained, TunError> {
+        self.tun.read_batch(limit, handle)
+    }
+
+    fn sink(&mut self) -> &mut Self::Sink {
+        self.tun.sink()
+    }
+
+    fn flush(&mut self) -> Result<(), TunError> {
+        self.tun.flush()
+    }
+
+    fn reopen(&mut self) -> Result<(), TunError> {
+        if self.shortages == 0 {
+            return self.tun.reopen();
+        }
+        self.shortages -= 1;
+        let source = rustix::io::Errno::MFILE.into();
+        Err(TunError::Io { name: self.name().to_owned(), action: "opening", source })
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.tun.poll_readable(cx)
     }
 }
 

@@ -155,6 +155,10 @@ impl Daemon {
     /// Lets it open no more files than it has open, or as many as before. One that is down is left alone: it starts without a
     /// limit of ours.
     pub(super) fn limit_files(&mut self, limited: bool) -> Result<(), LabError> {
+        // One that ended by itself a moment ago has no list of files: `supervise` tells of it.
+        if self.process.as_mut().and_then(Process::ended).is_some() {
+            return Ok(());
+        }
         let Some(id) = self.running().and_then(id) else { return Ok(()) };
         let limit = match (limited, self.limit.take()) {
             (true, _) => {
