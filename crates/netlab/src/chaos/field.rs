@@ -230,11 +230,11 @@ impl Field {
             Kind::StormClient => storm(self.client(), upheaval.lasts)?,
             Kind::StormProxy => storm(self.proxy(), upheaval.lasts)?,
             Kind::DiskFull => {
-                self.disks.iter().try_for_each(Disk::fill)?;
+                self.disks.iter_mut().try_for_each(|disk| disk.set_full(true))?;
                 self.invite();
             }
             Kind::DiskReadOnly => {
-                self.disks.iter().try_for_each(|disk| disk.set_writable(false))?;
+                self.disks.iter_mut().try_for_each(|disk| disk.set_writable(false))?;
                 self.invite();
             }
             Kind::FilesClient => {
@@ -294,9 +294,11 @@ impl Field {
                 self.restore(wan)?;
             }
             Kind::Interface => self.restore(wan)?,
-            Kind::DiskFull => self.disks.iter().try_for_each(Disk::empty)?,
+            Kind::DiskFull => {
+                self.disks.iter_mut().try_for_each(|disk| disk.set_full(false))?;
+            }
             Kind::DiskReadOnly => {
-                self.disks.iter().try_for_each(|disk| disk.set_writable(true))?;
+                self.disks.iter_mut().try_for_each(|disk| disk.set_writable(true))?;
             }
             Kind::FilesClient => self.daemons[0].limit_files(false)?,
             Kind::FilesProxy => self.daemons[1].limit_files(false)?,
