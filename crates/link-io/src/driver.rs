@@ -201,17 +201,26 @@ impl<R: Driven, T: Tun> Driver<R, T> {
         self.counters.turns += 1;
         let mut more = self.take_commands();
         more |= self.take_datagrams();
-        more |= match self.take_packets() {
-            Ok(drained) => drained == Drained::No,
-            Err(error) => self.regain_tun(error)?,
-        };
+        let mut is_gone = false;
+        match self.take_packets() {
+            Ok(drained) => more |= drained == Drained::No,
+            Err(error) => {
+                is_gone = true;
+                more |= self.regain_tun(error)?;
+            }
+        }
         let now = self.clock.now();
         if self.role.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.role.handle_timeout(now, self.tun.sink());
         }
         let sent = self.transmit();
         if let Err(error) = self.tun.flush() {
+            is_gone = true;
             more |= self.regain_tun(error)?;
+        }
+        if !is_gone {
+            // A queue that was detached meanwhile wants no interface any more.
+            self.tun_again_at = None;
         }
         Ok(match sent {
             Turn::Idle if more => Turn::More,

@@ -262,9 +262,13 @@ impl TunError {
     #[must_use]
     pub fn is_shortage(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
-        let errno = Errno::from_io_error(source);
-        matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
+        Errno::from_io_error(source).is_some_and(is_shortage)
     }
+}
+
+/// Whether there are no descriptors or is no memory at present.
+fn is_shortage(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
 }
 
 /// Whether the kernel says that the interface behind the descriptor was deleted. (`EIO` is not this:

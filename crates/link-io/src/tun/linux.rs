@@ -13,7 +13,9 @@ pub use sink::LinuxSink;
 use super::offload::header::{self, Header};
 use super::offload::split::Split;
 use super::queues::Attachment;
-use super::{Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload, is_gone};
+use super::{
+    Drained, MAX_PACKET, Tun, TunControl, TunCounters, TunError, TunOffload, is_gone, is_shortage,
+};
 use ropewalk_proto::packet::Packet;
 use ropewalk_proto::packet::checksum::Checksum;
 use ropewalk_proto::packet::transport::TransportKind;
@@ -345,6 +347,7 @@ pub(super) fn build_best<D: Deref<Target = DeviceImpl>>(
     };
     match probe(&device) {
         Ok(framing) => Ok((device, framing)),
+        Err(errno) if is_shortage(errno) => Err(open_error(name, errno.into())),
         Err(errno) => {
             missing(format!("it refuses joined packets: {}", io::Error::from(errno)))?;
             Ok((device, Framing::Headers))

@@ -2,10 +2,10 @@
 
 use crate::namespace::{ip, isolated, run};
 use ropewalk_link_io::clock::Clock;
-use ropewalk_link_io::driver::{Driven, Driver, DriverError, Io};
+use ropewalk_link_io::driver::{Driven, Driver, DriverError, Io, Turn};
 use ropewalk_link_io::tun::{
     ChannelEnd, ChannelTun, Drained, LinuxTun, Tun, TunControl, TunCounters, TunError, TunOffload,
-    TunOptions,
+    TunOptions, TunQueue,
 };
 use ropewalk_link_io::udp::{ClientSocket, ProxySocket, ReceivedDatagram, SendError, Sockets};
 use ropewalk_proto::ecn::Ecn;
@@ -230,6 +230,30 @@ fn a_deleted_tun_that_there_is_no_descriptor_for_is_made_again_when_there_is_one
 }
 
 #[test]
+fn a_loop_whose_tun_is_wanted_no_more_before_it_could_be_made_again_sleeps() {
+    isolated(|| async {
+        let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
+        let mut queues = TunQueue::open(&options, 2).expect("a TUN");
+        let tun = queues.pop().expect("two queues").drive().expect("a runtime");
+        let (mut real, commands) = driver(Scarce { tun, shortages: u32::MAX });
+        let attach = async |attached| {
+            commands.send(Command::SetAttached(attached)).await.expect("the driver runs");
+        };
+        attach(false).await;
+        assert_eq!(real.turn().expect("a TUN"), Turn::Idle);
+        ip("link del rwdrv0");
+        for attached in [true, false] {
+            attach(attached).await;
+            assert_eq!(real.turn().expect("it waits"), Turn::Idle);
+        }
+        assert!(real.tun().shortages < u32::MAX, "it was not missed");
+        let _ = timeout(Duration::from_millis(1500), real.run()).await;
+        let turns = real.counters().turns;
+        assert!(turns < 20, "nobody needs the TUN: {turns} turns");
+    });
+}
+
+#[test]
 fn a_tun_whose_name_somebody_took_ends_the_loop_and_says_so() {
     isolated(|| async {
         let options = TunOptions { name: "rwdrv0".into(), mtu: 1400, offload: Switch::Auto };
@@ -245,6 +269,7 @@ fn a_tun_whose_name_somebody_took_ends_the_loop_and_says_so() {
 /// Commands of the toy.
 enum Command {
     SetMtu(u16),
+    SetAttached(bool),
     End,
 }
 
@@ -267,6 +292,7 @@ impl Driven for Toy {
     fn handle_command(&mut self, _now: Instant, command: Command, io: &mut Io<'_>) {
         match command {
             Command::SetMtu(mtu) => io.tun.set_mtu(mtu).expect("the TUN is there"),
+            Command::SetAttached(attached) => io.tun.set_attached(attached),
             Command::End => {
                 self.ending = true;
                 self.queue.push_back(b"goodbye".to_vec());
@@ -354,6 +380,10 @@ impl TunControl for Scarce {
 
     fn deliver(&mut self, packet: &[u8]) {
         self.tun.deliver(packet);
+    }
+
+    fn set_attached(&mut self, attached: bool) {
+        self.tun.set_attached(attached);
     }
 }
 
