@@ -85,7 +85,9 @@ impl Forwarding {
     #[must_use]
     pub fn of_names([mut families, mut accept_ra]: [BTreeSet<String>; 2]) -> Self {
         families.retain(|family| KEYS.iter().any(|(known, _)| known == family));
-        accept_ra.retain(|name| is_plain_name(name));
+        accept_ra.retain(|name| {
+            is_plain_name(name) && !["all", "default", ".", ".."].contains(&&**name)
+        });
         Self { families, accept_ra }
     }
 
@@ -188,7 +190,10 @@ mod tests {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let kept = Forwarding::of_names([set(&["ipv4", "ipv6"]), set(&["eth0"])]);
         assert_eq!(Forwarding::of_names(kept.names().map(Clone::clone)), kept);
-        let odd = [set(&["ipv4", "ipv6", "ipv4 }"]), set(&["eth0", "eth0\" }", "../all", ""])];
+        let odd = [
+            set(&["ipv4", "ipv6", "ipv4 }"]),
+            set(&["eth0", "eth0\" }", "../all", "all", "default", "..", ""]),
+        ];
         assert_eq!(Forwarding::of_names(odd), kept);
     }
 }

@@ -112,7 +112,7 @@ pub(crate) fn purge_proxy(config: &Path) -> Result<(), Failure> {
     let state_dir = match ropewalk_proxy::Config::load(config) {
         Ok(config) => config.state_dir,
         Err(error) => {
-            tracing::debug!("{error}; state_dir = \"{STATE_DIR}\"");
+            tracing::warn!("{error}; so what was switched is looked up in {STATE_DIR}");
             STATE_DIR.into()
         }
     };

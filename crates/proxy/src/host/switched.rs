@@ -1,8 +1,8 @@
 //! The file that remembers which settings of the kernel this proxy switched, beside the firewall table.
 //!
 //! Where a proxy was killed and somebody flushed the firewall before its next start, that one would take forwarding for
-//! somebody else's and leave it on for good. The file says otherwise, but only in the boot and in the network namespace that
-//! it is of, whose settings they are. What cannot be written is logged once: the table still remembers.
+//! somebody else's and leave it on for good. The file says otherwise, but only in the boot that it is of, and in a network
+//! namespace of the same number, whose settings they are. What cannot be written is logged once: the table still remembers.
 
 use std::collections::BTreeSet;
 use std::io;
