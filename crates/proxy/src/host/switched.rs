@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use ropewalk_control::folder::{self, Folder};
+use ropewalk_control::folder;
 use ropewalk_daemon::file;
 use ropewalk_link_io::forwarding::Forwarding;
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,7 @@ fn here() -> io::Result<Here> {
 }
 
 fn read(path: &Path, here: Option<&Here>) -> io::Result<Option<Forwarding>> {
+    // For root, whose `--purge` reads it, the proxy's user is somebody else: what it says is bounded by its names.
     let content = folder::read(path, MAX_BYTES)?;
     if content.mode & OF_OTHERS != 0 {
         return Err(io::Error::other("others than its owner can read or write it"));
@@ -135,8 +136,7 @@ fn write(path: &Path, record: &Record) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    let removed = Folder::of(path).and_then(|(folder, name)| std::fs::remove_file(folder.at(name)));
-    match removed {
+    match folder::remove(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
