@@ -308,6 +308,18 @@ impl HostNetwork for LinuxNetwork {
 
     async fn apply(&mut self, desired: &Desired) -> anyhow::Result<Outcome> {
         let mut outcome = Outcome::default();
+        // First: nothing leaves outside the tunnel either while the rest cannot be done, such as without a TUN.
+        if let Some(lock) = &mut self.lock {
+            match lock.apply(&self.netlink, &self.numbers, desired).await {
+                Ok(changed) => outcome.changed |= changed,
+                // The old one stands, unless somebody took it away.
+                Err(error) => {
+                    outcome.unlocked = true;
+                    let what = format!("the kill switch: {error:#}");
+                    outcome.problems.push(Problem { link: None, what });
+                }
+            }
+        }
         let tun = match &desired.tun {
             Some(tun) => Some(self.apply_tun(tun, &mut outcome).await?),
             None => None,
@@ -321,17 +333,6 @@ impl HostNetwork for LinuxNetwork {
         let mut plan = plan(&self.numbers, desired, tun)?;
         self.sides.extend(desired.rules.iter().map(|rule| rule.side));
         plan.add_sides(&self.numbers, &self.sides, tun.is_some());
-        if let Some(lock) = &mut self.lock {
-            match lock.apply(&self.netlink, &self.numbers, desired).await {
-                Ok(changed) => outcome.changed |= changed,
-                // The old one stands, unless somebody took it away.
-                Err(error) => {
-                    outcome.unlocked = true;
-                    let what = format!("the kill switch: {error:#}");
-                    outcome.problems.push(Problem { link: None, what });
-                }
-            }
-        }
         self.apply_filter(&plan, desired, &mut outcome).await?;
         // Before the rules that lead there.
         self.apply_near(desired, &mut outcome).await?;

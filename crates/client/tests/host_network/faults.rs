@@ -42,6 +42,22 @@ fn without_nft_the_links_still_work_and_the_remedy_is_told() {
 }
 
 #[test]
+fn a_kill_switch_that_somebody_flushed_is_put_back_without_a_tun_too() {
+    let Some(lab) = lab() else { return };
+    let error = lab.host.block_on(async || {
+        let mut network = open().await;
+        network.lock("rope0").await.unwrap();
+        let desired = wanted(&network, &["10.77.0.2"]).await;
+        let mut shell = tokio::process::Command::new("sh");
+        shell.args(["-ec", "nft flush ruleset; ip link del rope0"]);
+        assert!(shell.status().await.unwrap().success());
+        network.apply(&desired).await.unwrap_err()
+    });
+    assert!(error.to_string().contains("rope0"), "{error:#}");
+    assert!(lab.host.read("nft list ruleset").contains("ropewalk_lock"));
+}
+
+#[test]
 fn an_nft_that_refuses_is_told_and_what_it_remembers_is_not_lost() {
     let Some(lab) = lab() else { return };
     make_strict(&lab, "");
