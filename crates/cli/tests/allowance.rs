@@ -132,7 +132,10 @@ fn a_full_disk_is_told_and_counting_and_the_tunnel_go_on() {
             deployment.start_through(&through, client, "client", "client0", &config).unwrap();
         let told = wait_for(&stage, "the trouble", |status| {
             let warnings = status.0["daemon"]["warnings"].to_string();
-            status.is_up("wan1") && warnings.contains("cannot write the counts of allowances")
+            // Before the tunnel is up, the download would pass beside it.
+            status.tunnel()["state"] == "up"
+                && status.is_up("wan1")
+                && warnings.contains("cannot write the counts of allowances")
         });
         println!("{}", told.0["daemon"]["warnings"]);
         assert!(told.0["daemon"]["warnings"].to_string().contains("No space left"));
