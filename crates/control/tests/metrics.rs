@@ -266,7 +266,7 @@ fn numbers_that_are_none_have_no_line() {
 fn the_dashboard_asks_only_for_what_there_is() {
     let model = report(CLIENT).tunnels[0].links[0].model.clone();
     let text = [CLIENT, PROXY].map(|text| {
-        let mut report = report(text);
+        let mut report = with_stalls(text);
         report.tunnels[0].links[0].model.clone_from(&model);
         for tunnel in &mut report.tunnels {
             tunnel.repairs = Some(RepairStatus::default());
@@ -292,8 +292,11 @@ fn the_dashboard_asks_only_for_what_there_is() {
         let names: Vec<_> = words.iter().filter(|word| word.starts_with("ropewalk_")).collect();
         assert!(!names.is_empty(), "{query} asks for nothing of ours");
         for name in names {
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
             let known = labels.get(name).unwrap_or_else(|| panic!("{name} in {query}"));
-            for label in ["peer", "link", "state", "reason", "outcome", "quantile", "prefix"] {
+            for label in
+                ["peer", "link", "state", "reason", "outcome", "quantile", "prefix", "cause"]
+            {
                 let asked = words.contains(&label);
                 assert!(!asked || known.contains(label), "{name} has no label {label}: {query}");
             }
