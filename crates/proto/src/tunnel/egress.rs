@@ -271,6 +271,7 @@ impl Egress {
         Backlog {
             share: (demand.rate > 0 && !demand.opening).then_some(demand.rate / flows),
             needed: demand.bytes_at_no_cost / flows,
+            unused: links.any_unused(),
             waiting,
             room: self.policy.limits.bytes.saturating_sub(waiting),
             in_flight: links.in_flight(),

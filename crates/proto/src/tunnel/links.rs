@@ -280,6 +280,14 @@ impl LinkSet {
         self.links.iter().map(|link| u64::from(link.sender.in_flight()) * DATAGRAM).sum()
     }
 
+    /// Whether a link of which nobody knows yet what it carries has nothing to do.
+    pub(super) fn any_unused(&self) -> bool {
+        let mut unknown = self.links.iter().filter(|link| link.sender.is_opening());
+        unknown.any(|link| {
+            link.sender.in_flight() == 0 && link.life.is_up() && !link.agreed.is_kept_back()
+        })
+    }
+
     /// Whether any link answers.
     pub(super) fn any_up(&self) -> bool {
         self.links.iter().any(|link| link.life.is_up())

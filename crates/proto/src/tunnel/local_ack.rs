@@ -93,6 +93,8 @@ pub(super) struct Backlog {
     pub(super) share: Option<u64>,
     /// Bytes of it that have to wait, so that later links have their part.
     pub(super) needed: u64,
+    /// Whether a link of which nobody knows what it carries has nothing to do.
+    pub(super) unused: bool,
     /// Bytes that wait of all flows together, and that may in addition.
     pub(super) waiting: usize,
     pub(super) room: usize,
@@ -114,7 +116,13 @@ impl Backlog {
 
     /// Most bytes that may wait of a connection whose near end answers in this time.
     fn most(&self, near_rtt: Option<Duration>) -> u32 {
-        let Some(share) = self.share else { return FIRST_ROOM };
+        let within_bounds = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).min(1 << 30);
+        let Some(share) = self.share else {
+            // With less than what later links need, one that has nothing to do would stay so, and would never be known. Where all have
+            // something to do, more would only make the queue longer that they may have in common.
+            let needed = if self.unused { self.needed } else { 0 };
+            return within_bounds(u64::from(FIRST_ROOM).saturating_add(needed));
+        };
         // A sender that fills its window once in a round trip needs two windows. And a link shows that it carries more only if more
         // waits than it carries.
         let within = |time: Duration| {
@@ -126,8 +134,7 @@ impl Backlog {
         let longer = self.round_trip.saturating_sub(self.least_round_trip);
         let slack = within(SLACK).min(most_slack) + within(longer).min(most_slack);
         let bytes = on_the_way.saturating_add(slack);
-        let most = bytes.saturating_add(self.needed).max(LEAST_ROOM);
-        u32::try_from(most).unwrap_or(u32::MAX).min(1 << 30)
+        within_bounds(bytes.saturating_add(self.needed).max(LEAST_ROOM))
     }
 }
 

@@ -163,6 +163,20 @@ fn what_may_wait_of_all_flows_together_stays_in_the_caches_where_links_are_fast(
 }
 
 #[test]
+fn before_anybody_knows_what_links_carry_as_much_may_wait_as_a_later_one_needs_that_has_nothing_to_do()
+ {
+    for (needed, unused, more) in [
+        (0, true, 0),
+        (400_000, true, 400_000),
+        (400_000, false, 0),
+        (u64::MAX, true, (1 << 30) - 256 * 1024),
+    ] {
+        let most = Backlog { share: None, needed, unused, ..BACKLOG }.most(None);
+        assert_eq!(u64::from(most), 256 * 1024 + more, "{needed} bytes, unused: {unused}");
+    }
+}
+
+#[test]
 fn what_the_near_end_may_send_is_never_taken_back() {
     let mut story = Story::begin();
     let mut most = 0;

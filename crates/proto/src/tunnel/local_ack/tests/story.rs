@@ -18,6 +18,7 @@ pub(super) const FAR: u32 = 70_000;
 pub(super) const BACKLOG: Backlog = Backlog {
     share: Some(1_000_000),
     needed: 0,
+    unused: false,
     waiting: 0,
     room: 8 << 20,
     in_flight: 0,
