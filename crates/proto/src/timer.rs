@@ -22,6 +22,8 @@ pub enum Timer {
     Pacing,
     /// When an answer is overdue on a link, and what is under way there goes over the others.
     Suspicion,
+    /// When the answer to the last packets of a burst is late, and they go over a second link.
+    EarlyCopy,
     /// When the wait for a missing packet ends.
     Resequencing,
     /// When fresh keys are asked for, or asked for again.

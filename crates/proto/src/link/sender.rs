@@ -281,6 +281,12 @@ impl LinkSender {
         self.sent.unanswered_since()
     }
 
+    /// When the datagram with this number left; `None`: it is not remembered any more.
+    #[must_use]
+    pub fn sent_at(&self, number: u64) -> Option<Instant> {
+        self.sent.sent_at(number)
+    }
+
     /// A datagram left. Returns its number, which is what [`next_number`](Self::next_number) said before.
     pub fn on_sent(&mut self, now: Instant, sent: Sent) -> u64 {
         let idle = sent.in_window() && self.in_flight() == 0;

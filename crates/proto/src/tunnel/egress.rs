@@ -11,10 +11,12 @@
 //! 5. The packet gets its global number ([`numbering`]), the datagram its local one; both are sealed into the batch. It leaves
 //!    alone ([`single`], [`outgoing`]), or small packets that leave at one moment for one link share a datagram ([`bundle`]).
 //! 6. What is to go over two links goes over a second one ([`redundant`]).
+//! 7. Where nothing is left to send, so do the last packets of a burst whose answer is late ([`early_copy`]).
 //!
 //! What is of use for a moment only, as a call's packets are, goes no more when it is too old ([`real_time`]).
 
 mod bundle;
+mod early_copy;
 mod flow_meter;
 mod flows;
 mod numbering;
@@ -36,6 +38,7 @@ use ropewalk_settings::{Order, WhenClosed};
 
 pub(super) use bundle::is_small;
 pub use bundle::{Bundled, MAX_PACKETS};
+use early_copy::EarlyCopies;
 pub use flow_meter::ByLink;
 use flow_meter::FlowMeter;
 use numbering::Numbering;
@@ -91,6 +94,8 @@ pub(super) struct Egress {
     repair: Option<Repair>,
     /// Which packets go over two links.
     redundant: Copies,
+    /// Which of the last packets of a burst go once more before anybody knows whether they were lost.
+    early: EarlyCopies,
     /// Which packets need no order.
     spacing: Spacing,
     /// When no link answered.
@@ -171,6 +176,7 @@ impl Egress {
             numbering: Numbering::new(order),
             repair: (order == Order::Flow).then(Repair::default),
             redundant: Copies::new(now, config.scheduling.redundant.clone()),
+            early: EarlyCopies::new(now),
             spacing: Spacing::default(),
             silence: Silence::default(),
             ahead: 0,
@@ -374,13 +380,13 @@ impl Egress {
         self.repair.iter_mut().for_each(Repair::release_memory);
     }
 
-    /// Steps 2 to 6: sends what may be sent now. `false`: the batch is full.
+    /// Steps 2 to 7: sends what may be sent now. `false`: the batch is full.
     pub(super) fn send<T: TransmitSink>(&mut self, now: Instant, to: &mut Outlet<'_, T>) -> bool {
         self.note_answers(now, to.links);
         let outdated = self.drop_outdated(now, to.links);
         to.session.drops.add(DropReason::QueueTimeout, outdated);
         self.tell_facts(now, to.links);
-        self.send_once(now, to) && self.send_copies(now, to)
+        self.send_once(now, to) && self.send_copies(now, to) && self.send_early_copies(now, to)
     }
 
     /// Steps 2 to 5: each packet once.

@@ -8,6 +8,7 @@
 //! | a link's window saw no confirmation | it closes (RFC 6298); later the link is down |
 //! | a link is joining, down, or doubtful | it is asked again |
 //! | an answer is overdue on a link | what is under way there goes over the others |
+//! | an answer to the last packets of a burst is late | they go over a second link, too ([`egress`](super::egress)) |
 //! | a path on trial has answered, the one before has not | the link moves there |
 //! | a link was silent | it says that it is there; its NAT stays open |
 //! | others carried packets, in the global order | an idle link says that nothing is under way on it |
@@ -46,6 +47,7 @@ impl Tunnel {
             (self.late_at(), Timer::QueueAge),
             (earliest(self.opens_at(), self.fills_at()), Timer::Pacing),
             (self.overdue_at(), Timer::Suspicion),
+            (self.early_copy_at(), Timer::EarlyCopy),
             (self.ingress.poll_timeout(), Timer::Resequencing),
             (self.poll_rekey(), Timer::Rekey),
             (self.session.keys.poll_timeout(), Timer::KeyExpiry),
@@ -147,6 +149,13 @@ impl Tunnel {
     /// When a paced link has room for what waits.
     fn opens_at(&self) -> Option<Instant> {
         self.egress.has_waiting().then(|| self.links.opens_at()).flatten()
+    }
+
+    /// When the last packets of a burst go over a second link, if anything may go.
+    fn early_copy_at(&self) -> Option<Instant> {
+        let sends = self.ending.receives() && self.ending.sends_packets();
+        let may_go = self.session.keys.can_seal() && sends;
+        may_go.then(|| self.egress.early_copy_at(&self.links)).flatten()
     }
 
     /// When memory kept for packets is given back: once after each use.

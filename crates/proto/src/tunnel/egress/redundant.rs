@@ -206,7 +206,7 @@ impl Egress {
 }
 
 /// The link on which a copy of this packet arrives soonest, of those that carry packets and have room for it now.
-fn second_link(now: Instant, links: &LinkSet, kept: &Unconfirmed) -> Option<usize> {
+pub(super) fn second_link(now: Instant, links: &LinkSet, kept: &Unconfirmed) -> Option<usize> {
     let len = kept.packet.len();
     let takes = |link: &Link| {
         link.id != kept.sent.link

@@ -75,6 +75,7 @@ impl Egress {
         match &mut self.repair {
             None => spare.put(packet, MOST_SPARE),
             Some(repair) => {
+                self.early.on_sent(packet.len());
                 if sent.is_redundant {
                     self.redundant.want(global);
                 }
