@@ -267,6 +267,11 @@ pub struct Outcome {
     pub rules: Vec<crate::split::RuleState>,
 }
 
+/// The kill switch could not be set as it should be: why. What else failed stands behind it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the kill switch: {0}")]
+pub struct Unlocked(pub String);
+
 /// A part of the desired state that could not be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

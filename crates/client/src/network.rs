@@ -35,7 +35,7 @@ use crate::config::{Config, Inbound, ShareConfig, TunConfig, prefixes};
 use crate::daemon::Command;
 use crate::host::linux::{LinuxNetwork, all_of};
 use crate::host::{
-    Candidate, Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired,
+    Candidate, Choice, Desired, HostNetwork, LinkDesired, Listed, NoWay, TunDesired, Unlocked,
 };
 use crate::household::handle::{Household, Started};
 use crate::links::{Seat, choice};
@@ -435,6 +435,7 @@ impl Network {
             Err(error) => {
                 let mut news = self.told.clone().unwrap_or_default();
                 news.problems = vec![format!("{error:#}")];
+                news.unlocked |= error.downcast_ref::<Unlocked>().is_some();
                 (news, false)
             }
         };

@@ -22,6 +22,7 @@ use ropewalk_settings::Side;
 
 use super::{
     Candidate, Choice, Desired, HostNetwork, LeftOut, LinkDesired, Outcome, Problem, TunDesired,
+    Unlocked,
 };
 use crate::devices::table::DeviceTable;
 use crate::interfaces;
@@ -222,6 +223,30 @@ impl LinuxNetwork {
     }
 
     /// Sets up the TUN and returns its number.
+    /// All but the kill switch.
+    async fn apply_rest(&mut self, desired: &Desired, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let tun = match &desired.tun {
+            Some(tun) => Some(self.apply_tun(tun, outcome).await?),
+            None => None,
+        };
+        for name in &desired.shared {
+            anyhow::ensure!(
+                is_plain_name(name),
+                "the interface name {name:?} cannot be used in firewall rules"
+            );
+        }
+        let mut plan = plan(&self.numbers, desired, tun)?;
+        self.sides.extend(desired.rules.iter().map(|rule| rule.side));
+        plan.add_sides(&self.numbers, &self.sides, tun.is_some());
+        self.apply_filter(&plan, desired, outcome).await?;
+        // Before the rules that lead there.
+        self.apply_near(desired, outcome).await?;
+        self.apply_plan(&plan, &desired.links, outcome).await?;
+        // What marks, once there is what the marks lead to.
+        self.apply_split(desired, outcome).await?;
+        self.apply_devices(desired, outcome).await
+    }
+
     async fn apply_tun(&self, tun: &TunDesired, outcome: &mut Outcome) -> anyhow::Result<u32> {
         let now = self.netlink.interface(&tun.name).await?;
         if now.mtu != tun.mtu {
@@ -309,37 +334,24 @@ impl HostNetwork for LinuxNetwork {
     async fn apply(&mut self, desired: &Desired) -> anyhow::Result<Outcome> {
         let mut outcome = Outcome::default();
         // First: nothing leaves outside the tunnel either while the rest cannot be done, such as without a TUN.
-        if let Some(lock) = &mut self.lock {
-            match lock.apply(&self.netlink, &self.numbers, desired).await {
-                Ok(changed) => outcome.changed |= changed,
-                // The old one stands, unless somebody took it away.
-                Err(error) => {
-                    outcome.unlocked = true;
-                    let what = format!("the kill switch: {error:#}");
-                    outcome.problems.push(Problem { link: None, what });
-                }
-            }
-        }
-        let tun = match &desired.tun {
-            Some(tun) => Some(self.apply_tun(tun, &mut outcome).await?),
-            None => None,
+        let locked = match &mut self.lock {
+            Some(lock) => lock.apply(&self.netlink, &self.numbers, desired).await,
+            None => Ok(false),
         };
-        for name in &desired.shared {
-            anyhow::ensure!(
-                is_plain_name(name),
-                "the interface name {name:?} cannot be used in firewall rules"
-            );
+        // Where it fails the old one stands, unless somebody took it away.
+        let unlocked = locked
+            .map(|changed| outcome.changed |= changed)
+            .map_err(|error| Unlocked(format!("{error:#}")))
+            .err();
+        match (self.apply_rest(desired, &mut outcome).await, unlocked) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(unlocked)) => {
+                outcome.unlocked = true;
+                outcome.problems.insert(0, Problem { link: None, what: unlocked.to_string() });
+            }
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(unlocked)) => return Err(error.context(unlocked)),
         }
-        let mut plan = plan(&self.numbers, desired, tun)?;
-        self.sides.extend(desired.rules.iter().map(|rule| rule.side));
-        plan.add_sides(&self.numbers, &self.sides, tun.is_some());
-        self.apply_filter(&plan, desired, &mut outcome).await?;
-        // Before the rules that lead there.
-        self.apply_near(desired, &mut outcome).await?;
-        self.apply_plan(&plan, &desired.links, &mut outcome).await?;
-        // What marks, once there is what the marks lead to.
-        self.apply_split(desired, &mut outcome).await?;
-        self.apply_devices(desired, &mut outcome).await?;
         Ok(outcome)
     }
 
