@@ -32,6 +32,11 @@ fn a_flood_of_first_messages_keeps_nobody_out() {
 }
 
 #[test]
+fn a_client_gone_bad_costs_the_proxy_bounded_memory_and_the_others_little() {
+    prove("a_client_gone_bad_costs_the_proxy_bounded_memory_and_the_others_little", "hostile-peer");
+}
+
+#[test]
 fn replayed_first_messages_make_no_session() {
     prove("replayed_first_messages_make_no_session", "replay");
 }

@@ -91,12 +91,12 @@ impl Malice {
         }
     }
 
-    /// Whether it was as bad as it was meant to be.
-    pub(super) const fn has_acted(self, spent: &Spent) -> bool {
+    /// Whether it was as bad as it was meant to be, if that is so many connections.
+    pub(super) const fn has_acted(self, spent: &Spent, connections: usize) -> bool {
         match self {
             Self::NeverConfirms | Self::ConfirmsAtRandom => spent.ignored > 100,
             Self::Floods => spent.sent > 1_000,
-            Self::OpensConnections => spent.connections > CONNECTIONS as usize / 2,
+            Self::OpensConnections => spent.connections > connections,
         }
     }
 }
