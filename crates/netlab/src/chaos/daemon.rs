@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::namespace::Namespace;
 use crate::process::{Process, Usage, last_lines};
 
-/// What systemd waits before it starts a daemon again (`RestartSec=` of the units).
+/// What systemd waits before it starts a client again (`RestartSec=` of its unit); it starts a proxy after 1 s.
 const RESTART: Duration = Duration::from_secs(2);
 /// How long a daemon may take to end in order.
 const ENDS: Duration = Duration::from_secs(15);

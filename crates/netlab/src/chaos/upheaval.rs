@@ -121,8 +121,8 @@ impl Kind {
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
-            Self::KillClient => "kill -9 of the client, started again after 2 s as systemd does",
-            Self::KillProxy => "kill -9 of the proxy, started again after 2 s as systemd does",
+            Self::KillClient => "kill -9 of the client, started again 2 s later, as its unit says",
+            Self::KillProxy => "kill -9 of the proxy, started again 2 s later (its unit waits 1 s)",
             Self::PauseClient => "SIGSTOP of the client, then SIGCONT",
             Self::PauseProxy => "SIGSTOP of the proxy, then SIGCONT",
             Self::FirewallClient => "`nft flush ruleset` at the client, or its table deleted",
@@ -185,7 +185,7 @@ impl Kind {
     /// The shortest and the longest time that it lasts, in milliseconds.
     const fn lasts_ms(self) -> (u64, u64) {
         match self {
-            // What systemd waits (RestartSec= of the units).
+            // What systemd waits for a client (`RestartSec=` of its unit), and longer than for a proxy.
             Self::KillClient | Self::KillProxy | Self::Clock => (2000, 2000),
             Self::TunClient | Self::TunProxy | Self::FirewallClient | Self::FirewallProxy => (0, 0),
             Self::RoutesClient | Self::RoutesProxy | Self::Move => (0, 0),
