@@ -270,14 +270,14 @@ impl Egress {
     }
 
     /// How much senders may send ahead over these links.
-    pub(super) fn backlog(&self, links: &LinkSet) -> Backlog {
+    pub(super) fn backlog(&self, now: Instant, links: &LinkSet) -> Backlog {
         let demand = self.scheduler.demand().unwrap_or_default();
         let flows = self.queue.flows() as u64;
         let waiting = self.waiting_for_links().1;
         Backlog {
             share: (demand.rate > 0 && !demand.opening).then_some(demand.rate / flows),
             needed: demand.bytes_at_no_cost / flows,
-            unused: links.any_unused(),
+            unused: links.any_unused(now),
             waiting,
             room: self.policy.limits.bytes.saturating_sub(waiting),
             in_flight: links.in_flight(),

@@ -280,12 +280,10 @@ impl LinkSet {
         self.links.iter().map(|link| u64::from(link.sender.in_flight()) * DATAGRAM).sum()
     }
 
-    /// Whether a link of which nobody knows yet what it carries has nothing to do.
-    pub(super) fn any_unused(&self) -> bool {
+    /// Whether a link that carries packets, of which nobody knows yet how many, has none under way.
+    pub(super) fn any_unused(&self, now: Instant) -> bool {
         let mut unknown = self.links.iter().filter(|link| link.sender.is_opening());
-        unknown.any(|link| {
-            link.sender.in_flight() == 0 && link.life.is_up() && !link.agreed.is_kept_back()
-        })
+        unknown.any(|link| link.sender.in_flight() == 0 && link.carries(now))
     }
 
     /// Whether any link answers.

@@ -111,7 +111,7 @@ impl Tunnel {
             return;
         }
         let Self { egress, ingress, links, session, .. } = self;
-        let backlog = egress.backlog(links);
+        let backlog = egress.backlog(now, links);
         let mut again = Vec::new();
         let waits = |flow| egress.waiting_of(flow);
         let send = |packet: PacketBuffer, label: Label| again.push((packet, label));
