@@ -222,8 +222,7 @@ impl SentDatagrams {
     /// When the datagram with this number left; `None`: it is not remembered any more.
     #[must_use]
     pub fn sent_at(&self, number: u64) -> Option<Instant> {
-        let place = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        self.open.get(place).map(|open| open.at)
+        self.open.get(self.index(number)?).map(|open| open.at)
     }
 
     /// Makes place for one more: the oldest counts as lost while as many as can be remembered are open, and what is outside the

@@ -6,10 +6,11 @@
 //! come, over the link of the others on which they are there soonest. (MPTCP does so over another path as well: Raiciu et al., NSDI
 //! 2012, section 4.2. TCP probes its only one: RFC 8985 §7.)
 //!
-//! An early copy is sent where it arrives before what goes the same way again when the answer is overdue, and is counted as a
-//! repair. What all of them cost is bounded, for the answers to a call's packets may often be that late. None goes where either link
-//! shows a queue: an answer is late there because others wait as well, and a copy would be one more of them. (Without this rule two
-//! links over one bottleneck had up to 4.1 times what a plain connection beside them had; with it, as without copies, up to 2.9.)
+//! An early copy is sent where it arrives before what goes the same way when the answer is overdue, and is counted as a repair. It
+//! may also be one from the middle of a flow that sends little. What all of them cost is bounded. Packets of a call are not copied:
+//! the next of them, a moment later, tell what was lost. And none goes where either link shows a queue: an answer is late there because
+//! others wait as well, and a copy would be one more of them. (Without this rule two links over one bottleneck had up to 4.1 times what
+//! a plain connection beside them had; with it, as without copies, up to 2.9.)
 
 use super::redundant::second_link;
 use super::repair::{Repair, Unconfirmed, Way};
@@ -17,7 +18,7 @@ use super::resend::outgoing;
 use super::{Egress, Outlet};
 use crate::sink::TransmitSink;
 use crate::time::{Duration, Instant};
-use crate::tunnel::link::Link;
+use crate::tunnel::link::{Duty, Link};
 use crate::tunnel::links::LinkSet;
 use crate::tunnel::session::Made;
 
@@ -28,7 +29,7 @@ const FIRST: usize = 16;
 /// random pairs of links one TCP gained a third of what it gains with this when all of the 25 ms were waited for.
 const REPORT: Duration = Duration::from_millis(5);
 
-/// No link took a copy: the next try is so much later. A packet is mostly tried once or twice until its answer is overdue.
+/// No link took a copy: the next try is so much later.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Early copies may cost this part of the bytes that are sent.
@@ -69,14 +70,15 @@ impl EarlyCopies {
 impl Egress {
     /// When the next early copy is due.
     pub(in crate::tunnel) fn early_copy_at(&self, links: &LinkSet) -> Option<Instant> {
-        let repair = self.repair.as_ref()?;
-        let takes_copies = |link: &&Link| !link.agreed.is_kept_back() && link.life.is_up();
-        let has_second = links.iter().filter(takes_copies).nth(1).is_some();
-        if !has_second || self.waiting_for_links().0 > 0 || self.has_lost() {
+        if self.waiting_for_links().0 > 0 || self.has_lost() {
             return None;
         }
-        let (global, due) = first_due(repair, links, self.early.not_before)?;
-        self.early.affords(repair.kept(global)?.packet.len()).then_some(due)
+        let carry = |link: &&Link| {
+            let agreed = &link.agreed;
+            agreed.duty() == Duty::Carries && agreed.terms.carries && link.life.is_up()
+        };
+        links.iter().filter(carry).nth(1)?;
+        late(self.repair.as_ref()?, links, &self.early).map(|(_, due)| due).min()
     }
 
     /// Step 7: copies what is late. `false`: the batch is full.
@@ -95,19 +97,27 @@ impl Egress {
         true
     }
 
-    /// Copies the packet that is due first. `None`: no link takes it now.
+    /// The first packet that is late and that another link takes, and that link's place.
+    fn first_late(&self, now: Instant, links: &LinkSet) -> Option<(u64, usize)> {
+        let repair = self.repair.as_ref()?;
+        let mut due = late(repair, links, &self.early).filter(|(_, due)| *due <= now);
+        due.find_map(|(global, _)| {
+            let kept = repair.kept(global)?;
+            let at = second_link(now, links, kept)?;
+            let takes = !links[at].shows_queue() && pays(now, links, kept, &links[at]);
+            takes.then_some((global, at))
+        })
+    }
+
+    /// Copies the first that is late. `None`: no link takes any.
     fn send_early_copy<T: TransmitSink>(
         &mut self,
         now: Instant,
         to: &mut Outlet<'_, T>,
     ) -> Option<Made> {
+        let (global, at) = self.first_late(now, to.links)?;
         let repair = self.repair.as_mut()?;
-        let (global, _) = first_due(repair, to.links, self.early.not_before)?;
         let kept = repair.kept(global)?;
-        let at = second_link(now, to.links, kept)?;
-        if to.links[at].shows_queue() || !pays(now, to.links, kept, &to.links[at]) {
-            return None;
-        }
         let link = &mut to.links[at];
         let way = Way { link: link.id, number: link.sender.next_number() };
         let bytes = kept.packet.len();
@@ -123,17 +133,24 @@ impl Egress {
     }
 }
 
-/// The packet that is to be copied first, and when. What is overdue goes again all the same.
-fn first_due(repair: &Repair, links: &LinkSet, not_before: Instant) -> Option<(u64, Instant)> {
-    let due = |(global, kept): (u64, &Unconfirmed)| {
-        let answer = Answer::of(links, kept).filter(|answer| !answer.link.shows_queue())?;
-        let due = answer.late_at.max(not_before);
-        (kept.copy.is_none() && due <= answer.overdue_at).then_some((global, due))
-    };
-    repair.first(FIRST).filter_map(due).min_by_key(|(_, due)| *due)
+/// The packets that may be copied once their answer is late, and when that is. What follows a packet that is of use for a moment only
+/// tells of its loss: none of those.
+fn late(
+    repair: &Repair,
+    links: &LinkSet,
+    early: &EarlyCopies,
+) -> impl Iterator<Item = (u64, Instant)> {
+    repair.first(FIRST).filter_map(|(global, kept)| {
+        let may_be_copied =
+            kept.copy.is_none() && kept.sent.came.is_none() && early.affords(kept.packet.len());
+        let answer =
+            Answer::of(links, kept).filter(|answer| may_be_copied && !answer.link.shows_queue())?;
+        Some((global, answer.late_at.max(early.not_before)))
+    })
 }
 
-/// Whether what goes over the other link now arrives before what goes the same way again when the answer is overdue.
+/// Whether what goes over the other link now arrives before what would go the same way when the answer is overdue: a copy that comes
+/// later than that saves little.
 fn pays(now: Instant, links: &LinkSet, kept: &Unconfirmed, other: &Link) -> bool {
     let Some(Answer { link, overdue_at, .. }) = Answer::of(links, kept) else { return false };
     let overdue_in = i64::try_from(overdue_at.since(now).as_micros()).unwrap_or(i64::MAX);
@@ -148,7 +165,7 @@ struct Answer<'a> {
     link: &'a Link,
     /// Where nothing is lost, it has come by then.
     late_at: Instant,
-    /// What was lost is sent again then.
+    /// The link is doubted then, if nothing that was sent later was answered.
     overdue_at: Instant,
 }
 

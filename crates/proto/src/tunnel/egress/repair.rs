@@ -5,7 +5,7 @@
 //! before anything new, as often as it takes, until it is too old to be of use. One whose link does not answer is sent
 //! again over the others before anybody knows whether it was lost ([`reinject`](Repair::reinject)).
 //!
-//! A packet that went over two links at once ([`redundant`](super::redundant)) has two datagrams under way. It is confirmed when either is, and lost
+//! A packet that went over two links at once ([`redundant`](super::redundant)), or was copied early ([`early_copy`](super::early_copy)), has two datagrams under way. It is confirmed when either is, and lost
 //! when both are.
 //!
 //! A packet here is the one that waited in the queue: it is moved, not copied.
@@ -78,7 +78,7 @@ pub(super) struct Attempt {
     /// The link that it went on last, and its datagram's number there.
     pub(super) link: LinkId,
     pub(super) number: u64,
-    /// The link that it was moved away from because that did not answer.
+    /// The link that it was moved away from, or copied from early, because that did not answer.
     pub(super) moved_from: Option<LinkId>,
 }
 
@@ -258,7 +258,7 @@ impl Repair {
     }
 
     /// Nothing is heard of `link`: what is under way there goes over the others. `all`: else only the first, to find out whether
-    /// the link lives. Returns how many packets go over others for it, those among them that were copied early.
+    /// the link lives. Returns how many packets go over others for it, including those that were copied early.
     pub(super) fn reinject(
         &mut self,
         now: Instant,
@@ -369,9 +369,9 @@ impl Repair {
 
     /// The packet was sent again before anybody knew whether it was lost, as this datagram.
     pub(super) fn on_copied_early(&mut self, global: u64, way: Way) {
+        self.on_copied(global, way);
         let Some(kept) = self.place(global).and_then(|at| self.places[at].as_mut()) else { return };
-        kept.copy = Some(way);
-        kept.sent.moved_from = Some(kept.sent.link);
+        kept.sent.moved_from.get_or_insert(kept.sent.link);
         self.repairs.sent += 1;
         self.repairs.sent_bytes += kept.packet.len() as u64;
     }

@@ -35,7 +35,7 @@ impl Egress {
     }
 
     /// Nothing is heard of `link` any more: what is under way there goes over the others, or its first packet once more. Returns
-    /// how many packets go again for it.
+    /// how many packets go over others for it.
     pub(in crate::tunnel) fn reinject(&mut self, now: Instant, link: LinkId, all: bool) -> u64 {
         let Some(repair) = &mut self.repair else { return 0 };
         let spare = &mut self.spare;
