@@ -201,8 +201,11 @@ fn with_a_full_or_read_only_disk_it_is_told_and_goes_on_in_memory() {
             let client = topology.client();
             let mut process =
                 deployment.start_through(&through, client, "client", "client0", &config).unwrap();
+            // Before the tunnel is up, the download would pass beside it.
             let told = wait_for(&stage, "the trouble", |status| {
-                status.is_up("wan1") && status.0["daemon"]["history"]["state"] == "memory"
+                status.tunnel()["state"] == "up"
+                    && status.is_up("wan1")
+                    && status.0["daemon"]["history"]["state"] == "memory"
             });
             let warnings = told.0["daemon"]["warnings"].to_string();
             assert!(warnings.contains("the history cannot be kept in") && warnings.contains(why));
