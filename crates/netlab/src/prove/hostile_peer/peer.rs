@@ -91,12 +91,14 @@ impl Malice {
         }
     }
 
-    /// Whether it was as bad as it was meant to be, if that is so many connections.
-    pub(super) const fn has_acted(self, spent: &Spent, connections: usize) -> bool {
+    /// Whether it was as bad as it was meant to be, or that divided by this.
+    pub(super) fn has_acted(self, spent: &Spent, divisor: u64) -> bool {
         match self {
-            Self::NeverConfirms | Self::ConfirmsAtRandom => spent.ignored > 100,
-            Self::Floods => spent.sent > 1_000,
-            Self::OpensConnections => spent.connections > connections,
+            Self::NeverConfirms | Self::ConfirmsAtRandom => spent.ignored > 100 / divisor,
+            Self::Floods => spent.sent > 1_000 / divisor,
+            Self::OpensConnections => {
+                spent.connections as u64 > u64::from(CONNECTIONS) / 2 / divisor
+            }
         }
     }
 }
