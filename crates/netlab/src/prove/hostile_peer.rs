@@ -35,9 +35,9 @@ const KEPT_MIB: f64 = 72.0;
 const LEFT: [f64; 2] = [0.7, 0.1];
 /// What it must have done to be taken seriously is divided by this: a busy machine does less in a few seconds.
 const DIVISOR: [u64; 2] = [1, 5];
-/// Most of one core that the proxy may spend while one of two clients is bad, in percent. Measured are 17 to 26, of which 5 to 10 are the
-/// honest one's.
-const BUSY: f64 = 60.0;
+/// Most of one core that the proxy may spend while one of two clients is bad, in percent: of a release, of which 17 to 26 are measured, and
+/// in a test, whose program is hardly optimised (50 to 62).
+const BUSY: [f64; 2] = [60.0, 120.0];
 /// The honest client's links together, in Mbit/s, less the headers, make so many bytes a second.
 const BYTES_A_SECOND: u64 = 4_500_000;
 /// After its session, memory for packets to come is given back within 5 s.
@@ -127,7 +127,7 @@ fn beside(
         Finding::at_most(
             format!("{name}: the proxy's time, of one core"),
             100.0 * (last.cpu_seconds - first.cpu_seconds) / seconds,
-            BUSY,
+            trial.either(BUSY[0], BUSY[1]),
             "%",
         ),
         Finding::holds(format!("{name}: the honest download"), whole, download.message, "as sent"),
