@@ -19,6 +19,7 @@ use ropewalk_benches::store::{Basis, Store};
 use ropewalk_benches::throughput::contender::{self, Programs};
 use ropewalk_benches::throughput::run::REPETITIONS;
 use ropewalk_benches::{precedence, program, report, table, throughput};
+use ropewalk_netlab::cores;
 use ropewalk_netlab::privilege::{enter_lab, probe};
 
 fn main() -> ExitCode {
@@ -153,6 +154,7 @@ fn run_all(catalogue: &Catalogue, folders: &Folders, options: &Run) -> Result<Ou
                     "note: runs do not come before this machine's other work, which needs root; keep it idle"
                 );
             }
+            cores::divide().context("dividing the cores between the emulator and the far end")?;
             Some(program)
         }
     };

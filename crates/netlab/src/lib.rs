@@ -7,6 +7,7 @@ pub mod capture;
 pub mod chaos;
 pub mod company;
 pub mod compare;
+pub mod cores;
 pub mod demo;
 pub mod deployment;
 pub mod dhcp;

@@ -32,7 +32,7 @@ use signal_hook::consts::signal::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::LabError;
-use crate::{scratch, tool};
+use crate::{cores, scratch, tool};
 
 /// Where `ip netns` keeps the names.
 const NETNS_FOLDER: &str = "/run/netns";
@@ -43,6 +43,15 @@ static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 static CLEANING: Once = Once::new();
 /// Set once a signal ends this process.
 static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Which cores the programs of a namespace may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cores {
+    /// Those of the thread that makes the namespace.
+    OfItsMaker,
+    /// All, where [`cores::divide`] left some to others.
+    All,
+}
 
 /// One network namespace, owned: removed when dropped.
 #[derive(Debug)]
@@ -78,6 +87,14 @@ impl Namespace {
     /// # Errors
     /// When the user may not make one, or it cannot be entered.
     pub fn create(number: u32, role: &str) -> Result<Self, LabError> {
+        Self::create_on(Cores::OfItsMaker, number, role)
+    }
+
+    /// As [`Self::create`], with the cores that programs use which are started in it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_on(cores: Cores, number: u32, role: &str) -> Result<Self, LabError> {
         CLEANING.call_once(|| {
             remove_stale();
             scratch::remove_stale();
@@ -85,7 +102,7 @@ impl Namespace {
         });
         let name = format!("rw{}-{number}-{role}", std::process::id());
         live().insert(name.clone());
-        let made = tool::run("ip", &["netns", "add", &name]).and_then(|_| Self::open(&name));
+        let made = tool::run("ip", &["netns", "add", &name]).and_then(|_| Self::open(cores, &name));
         match made {
             Ok(namespace) => {
                 namespace.ip("link set lo up")?;
@@ -98,7 +115,7 @@ impl Namespace {
         }
     }
 
-    fn open(name: &str) -> Result<Self, LabError> {
+    fn open(cores: Cores, name: &str) -> Result<Self, LabError> {
         let path = Path::new(NETNS_FOLDER).join(name);
         let handle =
             File::open(&path).map_err(LabError::io(format!("opening {}", path.display())))?;
@@ -107,6 +124,9 @@ impl Namespace {
         let thread = thread::Builder::new()
             .name(format!("{name} starter"))
             .spawn(move || {
+                if cores == Cores::All {
+                    cores::use_all();
+                }
                 let entered = enter(&inside);
                 for Request { mut command, reply } in inbox {
                     let result = match &entered {

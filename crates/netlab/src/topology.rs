@@ -25,7 +25,7 @@ use crate::address::{
 };
 use crate::emulator::{Direction, Emulator, LinkSpec, Port};
 use crate::error::LabError;
-use crate::namespace::{Namespace, next_number};
+use crate::namespace::{Cores, Namespace, next_number};
 use crate::netem::{Conditions, Cut};
 use crate::router::Router;
 
@@ -139,11 +139,12 @@ impl Topology {
         }
         let number = next_number();
         let ipv6 = config.ipv6;
-        let make = |role: &str| -> Result<Namespace, LabError> {
-            let namespace = Namespace::create(number, role)?;
+        let make_on = |cores: Cores, role: &str| -> Result<Namespace, LabError> {
+            let namespace = Namespace::create_on(cores, number, role)?;
             namespace.sysctl(&settings(ipv6))?;
             Ok(namespace)
         };
+        let make = |role: &str| make_on(Cores::OfItsMaker, role);
 
         let internet = make("internet")?;
         let proxy = make("proxy")?;
@@ -154,7 +155,7 @@ impl Topology {
 
         let clients: Vec<Namespace> = (0..config.clients)
             .map(|client| {
-                let namespace = make(&format!("client{client}"))?;
+                let namespace = make_on(Cores::All, &format!("client{client}"))?;
                 let check = config.reverse_path.as_sysctl();
                 namespace.sysctl(&[
                     ("net.ipv4.conf.all.rp_filter", check),

@@ -3,7 +3,9 @@
 //! One turn: wait until a frame came, a frame is due or the owner asks something; note the time;
 //! read what came; write what is due. The thread sleeps until shortly before the next frame is due
 //! and then looks at the clock without sleeping, because a sleeper wakes late by tens of
-//! microseconds. With nothing under way it sleeps until something comes.
+//! microseconds. It may do so for a twentieth of the time: of thousands of frames a second some
+//! are late by that much, and the programs under test have the core. With nothing under way it
+//! sleeps until something comes.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -26,11 +28,19 @@ use tun_rs::SyncDevice;
 use super::Clock;
 use super::frame::{MAX_FRAME, ecn, ip_size, mark_ce};
 use super::lateness::{Histogram, Lateness};
+use crate::cores;
 use crate::netem::{Conditions, Counters, Netem, Waits};
 
 /// Awake this long before a frame is due. A sleeper with a real-time priority wakes up to about
 /// 60 µs late on a virtual machine; at 700 packets a second (8 Mbit/s) it costs 5 % of a core.
 const AWAKE_BEFORE: Duration = Duration::from_micros(70);
+
+/// Awake for one in so many parts of the time. Without this bound it was most of a core at 100 Mbit/s, and
+/// where two cores had all of the network and both daemons, frames were late by milliseconds.
+const AWAKE_ONE_IN: u32 = 20;
+
+/// The most that may be saved of it for a burst of frames.
+const AWAKE_SAVED: Duration = Duration::from_millis(1);
 
 /// Frames read from, or written to, one device before the others have their turn: the time that a
 /// frame may wait unseen stays below half a millisecond.
@@ -82,6 +92,8 @@ pub(super) struct Worker {
     buffers: Vec<Vec<u8>>,
     lateness: Histogram,
     longest_turn: Duration,
+    /// For how long it may still be awake before frames are due.
+    awake_left: Duration,
     /// Frames that a device did not take.
     refused: u64,
     scheduling: Scheduling,
@@ -109,6 +121,7 @@ impl Worker {
             buffers: Vec::new(),
             lateness: Histogram::new(),
             longest_turn: Duration::ZERO,
+            awake_left: AWAKE_SAVED,
             refused: 0,
             scheduling: Scheduling::Ordinary,
         }
@@ -122,8 +135,13 @@ impl Worker {
             .chain(devices.iter().map(|device| PollFd::new(device, PollFlags::IN)))
             .collect();
         let mut scratch = vec![0; MAX_FRAME];
+        let (mut last, mut awake) = (self.clock.now(), false);
         loop {
-            let timeout = self.time_to_sleep();
+            let now = self.clock.now();
+            self.account_for_awake(now.since(last), awake);
+            let sleep = self.time_to_sleep(now);
+            (last, awake) = (now, sleep == Some(Duration::ZERO));
+            let timeout = sleep.map(timespec);
             // An interrupted wait is one that ended early: nothing is ready, and the turn is empty.
             let ready = poll(&mut waits, timeout.as_ref()).unwrap_or(0);
             let began = self.clock.now();
@@ -149,13 +167,16 @@ impl Worker {
     }
 
     /// How long nothing is to be done, unless something comes; `None` for ever.
-    fn time_to_sleep(&self) -> Option<Timespec> {
+    fn time_to_sleep(&self, now: Instant) -> Option<Duration> {
         let due = self.lanes.iter().fold(None, |due, lane| earliest(due, lane.poll_timeout()))?;
-        let sleep = due.since(self.clock.now()).saturating_sub(AWAKE_BEFORE);
-        Some(Timespec {
-            tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: sleep.subsec_nanos().into(),
-        })
+        Some(due.since(now).saturating_sub(AWAKE_BEFORE.min(self.awake_left)))
+    }
+
+    /// A turn took this long, and did not sleep if `awake`.
+    fn account_for_awake(&mut self, turn: Duration, awake: bool) {
+        let used = if awake { turn } else { Duration::ZERO };
+        let left = self.awake_left.saturating_sub(used) + turn / AWAKE_ONE_IN;
+        self.awake_left = left.min(AWAKE_SAVED);
     }
 
     /// Returns whether there still is an owner.
@@ -240,6 +261,13 @@ impl Worker {
     }
 }
 
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
 /// Before programs under test that are real-time themselves, as those of experiments are: they have 1.
 const PRIORITY: ScheduleParams = ScheduleParams { sched_priority: 10 };
 
@@ -248,12 +276,10 @@ const PRIORITY: ScheduleParams = ScheduleParams { sched_priority: 10 };
 fn prefer_this_thread() -> Scheduling {
     // Without it an ordinary thread's timers may be 50 µs late; a real-time thread has none.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let real_time = set_thread_priority_and_policy(
-        thread_native_id(),
-        ThreadPriority::from_posix(PRIORITY),
-        ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo),
-    );
-    if real_time.is_ok() {
+    cores::keep_to_the_emulators();
+    let priority = ThreadPriority::from_posix(PRIORITY);
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    if set_thread_priority_and_policy(thread_native_id(), priority, policy).is_ok() {
         Scheduling::RealTime
     } else if rustix::process::setpriority_process(None, -20).is_ok() {
         Scheduling::Preferred
