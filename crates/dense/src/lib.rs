@@ -6,15 +6,18 @@
 //! | type | what it is |
 //! | --- | --- |
 //! | [`DenseMap`] | entries, found by their keys |
+//! | [`Rows`] | entries alone: a list that does not move them as it grows |
 //! | [`Index`] | the table alone: places by a key that stands with the entries, wherever these are |
 //!
 //! Memory that is not used any more is given back as far as no entry has to move for it; [`DenseMap::compact`] moves them.
 
 mod index;
 mod map;
+mod rows;
 
 pub use index::Index;
 pub use map::DenseMap;
+pub use rows::Rows;
 
 /// Places that are kept whether or not they are used: they take next to nothing.
 const LEAST: usize = 64;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use ropewalk_control::api::{ApiError, ErrorCode, TunnelState};
-use ropewalk_dense::Index;
+use ropewalk_dense::{Index, Rows};
 use ropewalk_proto::event::Event;
 use ropewalk_proto::time::Instant;
 use ropewalk_settings::{PublicKey, nearest};
@@ -28,7 +28,7 @@ pub use peer::{Peer, down_reason, end_reason};
 #[derive(Debug)]
 pub struct PeerBook {
     /// `None`: one that is gone. So that nobody is looked for among all, its place is nobody's until all are put together.
-    peers: Vec<Option<Peer>>,
+    peers: Rows<Option<Peer>>,
     places: Index,
     /// Whether clients are given IPv6 addresses.
     ipv6: bool,
@@ -59,8 +59,8 @@ impl PeerBook {
     /// The clients, with their leases. Without `ipv6` they have only IPv4 addresses.
     #[must_use]
     pub fn new(now: Instant, peers: &[PeerConfig], leases: &LeaseTable, ipv6: bool) -> Self {
-        let all = Vec::with_capacity(peers.len());
-        let mut book = Self { peers: all, places: Index::default(), ipv6, moved: Vec::new() };
+        let none = Rows::default();
+        let mut book = Self { peers: none, places: Index::default(), ipv6, moved: Vec::new() };
         for config in peers {
             book.push(Peer::new(now, config, leases, ipv6));
         }
@@ -333,7 +333,7 @@ impl PeerBook {
 }
 
 /// The key of the client at a place.
-fn key_at(peers: &[Option<Peer>], place: u32) -> Option<PublicKey> {
+fn key_at(peers: &Rows<Option<Peer>>, place: u32) -> Option<PublicKey> {
     let peer = peers.get(usize::try_from(place).ok()?)?.as_ref()?;
     Some(peer.public_key)
 }
