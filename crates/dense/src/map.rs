@@ -7,8 +7,8 @@ use crate::{Index, LEAST, Rows};
 /// A map whose entries stand side by side. One that is removed leaves its place to the next that comes; all others stay where they are, so
 /// that a [part](Self::part) after the other can be looked through while the map changes.
 ///
-/// So memory is given back by itself only behind the last entry, and that of the table: as soon as less than a quarter is used. Where entries
-/// have gone from everywhere, [`compact`](Self::compact) is to be called, which moves those that are left.
+/// So memory is given back by itself only behind the last entry, and that of the table as soon as less than a quarter of it is used. Where
+/// entries have gone from everywhere, [`compact`](Self::compact) is to be called, which moves those that are left.
 #[derive(Clone, Debug)]
 pub struct DenseMap<K, T> {
     entries: Rows<Option<(K, T)>>,
@@ -296,7 +296,9 @@ mod tests {
             map.remove(&key);
             assert!(map.capacity() <= 4 * map.len() + 3, "{} for {}", map.capacity(), map.len());
         }
-        assert!((1000..=4003).contains(&map.capacity()) && map.free.capacity() <= 2048);
+        assert!((1000..1000 + 256).contains(&map.capacity()), "{}", map.capacity());
+        // No more than there are places, and what a list has more as it grows.
+        assert!(map.free.len() <= 1000 && map.free.capacity() <= 1024);
         for key in 0..1000 {
             assert_eq!(map.place(&key), Some(key));
         }

@@ -9,7 +9,7 @@ const CHUNK: usize = 256;
 
 /// A list in chunks. One that is one piece of memory is copied into another of twice its length again and again as it grows: with a million
 /// entries for a tenth of a second at once, up to half of it is empty, and the pieces before it are often not given back to the system.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rows<T> {
     /// All are full but the last one, and none is empty.
     chunks: Vec<Vec<T>>,
